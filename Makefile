@@ -1,0 +1,77 @@
+# The front door. `make help` lists the targets; everything is built by CMake in build*/.
+JOBS := $(shell nproc)
+PREFIX ?= /usr/local
+CMAKE_FLAGS := -DLS_WERROR=ON -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+
+# $(call build,FOLDER,FLAGS,TARGETS)
+MAKEFLAGS += --no-print-directory
+build = cmake --log-level=WARNING -S . -B $(1) $(CMAKE_FLAGS) $(2) && cmake --build $(1) -j$(JOBS) $(addprefix --target ,$(3))
+
+.PHONY: build deps test train check-asan check-tsan fuzz bench format lint shape symbols install clean help
+
+build: ## only builds (no root), after saying what is missing and what it would bring
+	@scripts/deps.sh --check build
+	@$(call build,build)
+
+deps: ## installs every package that Lockstep can use
+	@scripts/deps.sh build train test fuzz lint
+
+test: ## installs what is missing, builds, runs every test
+	@scripts/deps.sh build test
+	@$(call build,build)
+	@scripts/test.sh build
+
+train: ## installs what is missing, builds, trains LeNet on Fashion-MNIST on two processes
+	@scripts/deps.sh build train
+	@$(call build,build)
+	@scripts/train.sh
+
+check-asan: ## every test under AddressSanitizer and UndefinedBehaviorSanitizer
+	@scripts/deps.sh build test
+	@$(call build,build-asan,-DLS_SANITIZE=address)
+	@scripts/test.sh build-asan
+
+check-tsan: ## every test under ThreadSanitizer
+	@scripts/deps.sh build test
+	@$(call build,build-tsan,-DLS_SANITIZE=thread)
+	@scripts/test.sh build-tsan
+
+FUZZ_SECONDS ?= 60
+fuzz: ## each fuzzer for FUZZ_SECONDS (60), then the coverage it reached
+	@scripts/deps.sh build fuzz
+	@CC=clang $(call build,build-fuzz,-DLS_FUZZ=ON,fuzzers)
+	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
+
+bench: ## the benchmarks, side by side with what else is installed
+	@scripts/deps.sh build test
+	@$(call build,build)
+	@build/bin/lockstep bench all-reduce --ranks 2
+
+SOURCES = $(shell find include src tests examples bench -name '*.[ch]' 2>/dev/null)
+format: ## formats all sources in place
+	@scripts/deps.sh lint
+	@clang-format -i $(SOURCES)
+
+lint: ## formatting and static checks, all clean
+	@scripts/deps.sh build test lint
+	@$(call build,build)
+	@scripts/lint.sh build
+
+shape: ## sizes of files and functions, share of comments, and what is past the aims
+	@scripts/deps.sh lint
+	@scripts/shape.sh
+
+symbols: ## rewrites the tested list of the shared library's exported symbols
+	@$(call build,build)
+	@sh tests/structure/test_symbols.sh . build --refresh
+
+install: ## builds without assertions and installs under PREFIX (/usr/local), into DESTDIR if given
+	@scripts/deps.sh --check build
+	@$(call build,build-release,-DCMAKE_BUILD_TYPE=Release)
+	@cmake --install build-release
+
+clean: ## removes everything that was built
+	@rm -rf build build-asan build-tsan build-fuzz build-release
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
