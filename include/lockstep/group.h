@@ -1,0 +1,110 @@
+/* lockstep/group.h: process groups: ranks that run collectives together.
+ *
+ *     ls_group *group = NULL;
+ *     if (ls_group_open(&group, NULL) == LS_OK) {                  // from the environment, else a world of one
+ *         float mean = (float)ls_group_rank(group);
+ *         ls_group_all_reduce(group, &mean, 1, LS_F32, LS_SUM, NULL);
+ *         ls_group_close(&group);
+ *     }
+ *
+ * All ranks of a group call the same collectives in the same order. Any thread may post; calls are ordered as they are
+ * posted. `work` NULL makes a call block under the group's time limit; else it receives a handle to wait on, and the
+ * buffers stay untouched by the caller until the work is complete.
+ *
+ * When a rank dies, leaves or calls something else, the group is lost: that call and all later ones fail with the same
+ * sentence, which names the rank, the operation and its number. Contents of buffers are then undefined.                */
+#ifndef LOCKSTEP_GROUP_H
+#define LOCKSTEP_GROUP_H
+
+#include <lockstep/base.h>
+#include <lockstep/store.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ls_group ls_group;
+typedef struct ls_work ls_work;
+
+/* How values of several ranks become one. Bitwise OR is for integers. Sums add in rank order, so that every rank and every
+ * run has the same bits. */
+typedef enum ls_op { LS_SUM = 0, LS_MAX, LS_BITWISE_OR, LS_OP_COUNT } ls_op;
+
+LS_API const char *ls_op_name(ls_op op);
+
+typedef struct ls_group_options {
+    /* Ranks that are threads of one process pass all three; otherwise leave them zero: the environment tells. */
+    ls_store *store; /* borrowed during the call; the group keeps its own hold */
+    int rank;
+    int world_size;
+
+    int64_t timeout_ms; /* limit of one operation, from its launch; 0: 30 minutes; LS_FOREVER */
+} ls_group_options;
+
+/* Opens the group of all ranks and waits for them. `options` NULL means all defaults: the environment of `lockstep run` or
+ * torchrun, and without any a world of one rank.
+ * Errors: LS_ERR_ENVIRONMENT (RANK without WORLD_SIZE, a rank out of range, ...), LS_ERR_TIMEOUT naming who did not come,
+ * LS_ERR_MEMORY, LS_ERR_IO, LS_ERR_PEER_LOST. On error nothing is left behind. */
+LS_API ls_status ls_group_open(ls_group **group, const ls_group_options *options);
+
+/* Leaves the group: local, never waits for peers, whose next operation fails with "rank N left". Pending work of this rank
+ * ends with LS_ERR_ABORTED. A wrap holds its group: memory goes when the last holder closes. */
+LS_API void ls_group_close(ls_group **group);
+
+/* The calling rank, 0 to world size - 1, and the number of ranks. Fixed for the group's life; any thread. */
+LS_API int ls_group_rank(const ls_group *group);
+LS_API int ls_group_world_size(const ls_group *group);
+
+/* A second group of the same ranks with an order of operations of its own. Collective. */
+LS_API ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group);
+
+/* Memory that the backend reduces where it lies, aligned to a page, zeroed. Collective: all ranks call with the same size in
+ * the same order; returns when every rank has it, or fails on all. Freed by ls_group_free, at the latest with the group.
+ * Errors: LS_ERR_MEMORY with the sizes wanted and left, LS_ERR_MISMATCH, and those of any collective. */
+LS_API ls_status ls_group_alloc(ls_group *group, size_t bytes, void **memory);
+
+/* Gives memory of ls_group_alloc back, locally; no operation of this rank may be using it. NULL is harmless. */
+LS_API void ls_group_free(ls_group *group, void *memory);
+
+/* Combines `count` elements of `data` over all ranks, in place; every rank ends with the same bits.
+ *
+ * data     [count] elements of `dtype`; aligned to the element; best from ls_group_alloc (then nothing is copied)
+ * dtype    LS_F32, LS_F64, LS_I64, LS_U8
+ * work     receives a handle to wait on, owned by the caller; NULL makes the call block
+ *
+ * Errors: LS_ERR_ARGUMENT; LS_ERR_MISMATCH, LS_ERR_PEER_LOST, LS_ERR_ABORTED name the ranks in ls_last_error(). */
+LS_API ls_status ls_group_all_reduce(ls_group *group, void *data, size_t count, ls_dtype dtype, ls_op op, ls_work **work);
+
+/* Copies `count` elements of `data` from rank `root` to `data` on all others. Errors as above. */
+LS_API ls_status ls_group_broadcast(ls_group *group, void *data, size_t count, ls_dtype dtype, int root, ls_work **work);
+
+/* Gathers `count` elements of `send` of every rank into `receive` [world size][count], in rank order. `send` may be this
+ * rank's place in `receive`. Errors as above. */
+LS_API ls_status ls_group_all_gather(ls_group *group, const void *send, void *receive, size_t count, ls_dtype dtype,
+                                     ls_work **work);
+
+/* Returns when every rank has called it. Errors as above. */
+LS_API ls_status ls_group_barrier(ls_group *group, ls_work **work);
+
+/* Ends the group from any thread, also while others wait: pending and later operations of all ranks fail with
+ * LS_ERR_ABORTED and `reason`. */
+LS_API void ls_group_abort(ls_group *group, const char *reason);
+
+/* Drives what was posted a little further on the calling thread and returns at once. For loops that compute. */
+LS_API void ls_group_progress(ls_group *group);
+
+/* Waits until the work is complete and returns its status. timeout_ms: 0 means the group's limit, LS_FOREVER none. A limit
+ * shorter than the group's that expires returns LS_ERR_TIMEOUT and changes nothing. May be called again, by any thread,
+ * one at a time. */
+LS_API ls_status ls_work_wait(ls_work *work, int64_t timeout_ms);
+
+/* Whether the work has ended, well or badly; never waits. */
+LS_API bool ls_work_is_complete(ls_work *work);
+
+/* Lets go of the handle; an operation under way goes on, and its buffers must stay until it is complete. */
+LS_API void ls_work_close(ls_work **work);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,61 @@
+/* lockstep/store.h: a small key-value store through which ranks find each other before they have a group.
+ *
+ * Keys are texts of at most LS_STORE_KEY_BYTES - 1 bytes; values are bytes, at most LS_STORE_VALUE_BYTES. Every handle may
+ * be used from any thread.                                                                                          */
+#ifndef LOCKSTEP_STORE_H
+#define LOCKSTEP_STORE_H
+
+#include <lockstep/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LS_STORE_KEY_BYTES 256
+#define LS_STORE_VALUE_BYTES (1u << 20)
+
+typedef struct ls_store ls_store;
+
+/* A store within this process, for ranks that are threads. Closed by each who holds it: ls_store_keep adds a holder. */
+LS_API ls_status ls_store_open_hash(ls_store **store);
+
+/* The store of `lockstep run`, over the socket that this worker inherited. Errors: LS_ERR_ENVIRONMENT when the process was
+ * not started by the launcher. */
+LS_API ls_status ls_store_open_inherited(ls_store **store);
+
+/* One more holder of the same store. Returns `store`. */
+LS_API ls_store *ls_store_keep(ls_store *store);
+LS_API void ls_store_close(ls_store **store);
+
+/* Sets `key` to a copy of `bytes` bytes at `value`, whatever it was, and wakes those who wait for it. */
+LS_API ls_status ls_store_set(ls_store *store, const char *key, const void *value, size_t bytes);
+
+/* Waits until `key` is set, then copies at most `capacity` bytes into `value` and the full size into `bytes`.
+ * timeout_ms: 0 means 30 minutes, LS_FOREVER no limit. Errors: LS_ERR_TIMEOUT names the key; LS_ERR_ARGUMENT when the value
+ * is larger than `capacity`; LS_ERR_PEER_LOST when the store's server is gone. */
+LS_API ls_status ls_store_get(ls_store *store, const char *key, void *value, size_t capacity, size_t *bytes,
+                              int64_t timeout_ms);
+
+/* Waits until `key` is set; limits and errors as ls_store_get. */
+LS_API ls_status ls_store_wait(ls_store *store, const char *key, int64_t timeout_ms);
+
+/* Adds `amount` to the decimal number at `key` (0 when unset) and stores the sum in `result` (may be NULL). */
+LS_API ls_status ls_store_add(ls_store *store, const char *key, int64_t amount, int64_t *result);
+
+/* Sets `key` to `value` when it holds `expected` (expected_bytes 0: when it is unset). `was_set` tells. */
+LS_API ls_status ls_store_compare_set(ls_store *store, const char *key, const void *expected, size_t expected_bytes,
+                                      const void *value, size_t bytes, bool *was_set);
+
+/* Removes `key`; `existed` (may be NULL) tells whether it was there. */
+LS_API ls_status ls_store_delete(ls_store *store, const char *key, bool *existed);
+
+/* The number of keys. */
+LS_API ls_status ls_store_count(ls_store *store, int64_t *count);
+
+/* Whether `key` is set now. */
+LS_API ls_status ls_store_check(ls_store *store, const char *key, bool *is_set);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

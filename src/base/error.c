@@ -1,0 +1,85 @@
+/* error.c: status names and the thread's last sentence. */
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local char last_error[LS_ERROR_TEXT_BYTES];
+
+const char *ls_version(void) {
+    return "0.1.0";
+}
+
+const char *ls_last_error(void) {
+    return last_error;
+}
+
+const char *ls_status_name(ls_status status) {
+    switch (status) {
+    case LS_OK: return "LS_OK";
+    case LS_END: return "LS_END";
+    case LS_ERR_ARGUMENT: return "LS_ERR_ARGUMENT";
+    case LS_ERR_STATE: return "LS_ERR_STATE";
+    case LS_ERR_MEMORY: return "LS_ERR_MEMORY";
+    case LS_ERR_ENVIRONMENT: return "LS_ERR_ENVIRONMENT";
+    case LS_ERR_IO: return "LS_ERR_IO";
+    case LS_ERR_FORMAT: return "LS_ERR_FORMAT";
+    case LS_ERR_UNSUPPORTED: return "LS_ERR_UNSUPPORTED";
+    case LS_ERR_TIMEOUT: return "LS_ERR_TIMEOUT";
+    case LS_ERR_UNUSED: return "LS_ERR_UNUSED";
+    case LS_ERR_NONFINITE: return "LS_ERR_NONFINITE";
+    case LS_ERR_REMOTE: return "LS_ERR_REMOTE";
+    case LS_ERR_PEER_LOST: return "LS_ERR_PEER_LOST";
+    case LS_ERR_MISMATCH: return "LS_ERR_MISMATCH";
+    case LS_ERR_ABORTED: return "LS_ERR_ABORTED";
+    case LS_ERR_FORKED: return "LS_ERR_FORKED";
+    case LS_ERR_INTERNAL: return "LS_ERR_INTERNAL";
+    }
+    return "unknown status";
+}
+
+/* Formats into a local buffer first: an argument may be the last error itself. */
+static void describe(const char *format, va_list arguments, const char *suffix) {
+    char text[LS_ERROR_TEXT_BYTES];
+    vsnprintf(text, sizeof text, format, arguments);
+    snprintf(last_error, sizeof last_error, "%.*s%s", (int)(sizeof last_error - 1 - strlen(suffix)), text, suffix);
+}
+
+ls_status ls_fail(ls_status status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    describe(format, arguments, "");
+    va_end(arguments);
+    return status;
+}
+
+ls_status ls_fail_errno(ls_status status, int error_number, const char *format, ...) {
+    char reason[128], suffix[160];
+    snprintf(suffix, sizeof suffix, ": %s", strerror_r(error_number, reason, sizeof reason));
+    va_list arguments;
+    va_start(arguments, format);
+    describe(format, arguments, suffix);
+    va_end(arguments);
+    return status;
+}
+
+ls_status ls_fail_within(ls_status status, const char *format, ...) {
+    char suffix[LS_ERROR_TEXT_BYTES / 2];
+    snprintf(suffix, sizeof suffix, ": %.*s", (int)(sizeof suffix - 3), last_error);
+    va_list arguments;
+    va_start(arguments, format);
+    describe(format, arguments, suffix);
+    va_end(arguments);
+    return status;
+}
+
+void ls_error_capture(ls_error *error, ls_status status) {
+    error->status = status;
+    memcpy(error->text, last_error, sizeof error->text);
+}
+
+ls_status ls_error_raise(const ls_error *error) {
+    if (error->status != LS_OK) memcpy(last_error, error->text, sizeof last_error);
+    return error->status;
+}

@@ -1,0 +1,54 @@
+/* wait.c: timed futexes and timed poll. Futexes are not the private kind, since words also live in shared memory. */
+#include "base/wait.h"
+
+#include "base/clock.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct timespec to_timespec(int64_t ns) {
+    return (struct timespec){.tv_sec = ns / LS_NS_PER_S, .tv_nsec = ns % LS_NS_PER_S};
+}
+
+bool ls_word_wait(ls_word *word, uint32_t seen, int64_t deadline_ns) {
+    LS_ASSERT_NONE_HELD();
+    /* FUTEX_WAIT_BITSET takes an absolute time on the monotonic clock; NULL waits without end. */
+    const struct timespec deadline = to_timespec(deadline_ns);
+    const struct timespec *limit = deadline_ns == LS_DEADLINE_NEVER ? NULL : &deadline;
+    const long result = syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen, limit, NULL, FUTEX_BITSET_MATCH_ANY);
+    return !(result == -1 && errno == ETIMEDOUT);
+}
+
+void ls_word_advance(ls_word *word) {
+    atomic_fetch_add_explicit(word, 1, memory_order_release);
+    ls_word_wake(word);
+}
+
+void ls_word_wake(ls_word *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+int ls_descriptors_wait(struct pollfd *descriptors, size_t count, int64_t deadline_ns) {
+    LS_ASSERT_NONE_HELD();
+    for (;;) {
+        int timeout_ms = -1;
+        if (deadline_ns != LS_DEADLINE_NEVER) {
+            const int64_t left_ns = deadline_ns - ls_now_ns();
+            const int64_t left_ms = left_ns <= 0 ? 0 : (left_ns + LS_NS_PER_MS - 1) / LS_NS_PER_MS;
+            timeout_ms = left_ms > INT_MAX ? INT_MAX : (int)left_ms;
+        }
+        const int ready = poll(descriptors, count, timeout_ms);
+        if (ready >= 0 || errno != EINTR) return ready;
+    }
+}
+
+void ls_sleep_until(int64_t deadline_ns) {
+    LS_ASSERT_NONE_HELD();
+    const struct timespec deadline = to_timespec(deadline_ns);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL) == EINTR) {}
+}

@@ -1,0 +1,32 @@
+/* post.h: how rooms above post operations that are checked by whoever receives them. */
+#ifndef LS_GROUP_POST_H
+#define LS_GROUP_POST_H
+
+#include <lockstep/group.h>
+
+typedef enum group_kind { GROUP_ALL_REDUCE = 1, GROUP_BROADCAST, GROUP_ALL_GATHER, GROUP_BARRIER } group_kind;
+
+/* One collective as posted. All ranks must agree in everything but the pointers: kind, count, dtype, op, root and tag
+ * are compared, and a difference is LS_ERR_MISMATCH naming both sides, never a wrong pairing. */
+typedef struct group_call {
+    group_kind kind;
+    ls_dtype dtype;
+    ls_op op;  /* all-reduce */
+    int root;  /* broadcast */
+    size_t count;
+    const void *send; /* all-gather's input */
+    void *data;       /* in and out; all-gather's output */
+    uint64_t tag;     /* 0 for users' calls; the reducer's is (step << 8 | its kind) */
+    const char *name; /* for messages and traces: "bucket 3"; lives until the work is complete; may be NULL */
+} group_call;
+
+/* Posts `call` (copied). `work` as in the public calls: NULL blocks. */
+ls_status group_post(ls_group *group, const group_call *call, ls_work **work);
+
+/* When a complete operation was launched and when it ended (base/clock.h). */
+void work_times(const ls_work *work, int64_t *start_ns, int64_t *end_ns);
+
+/* Adds a holder to the group, so that a wrap outlives the user's close. Let go by ls_group_close. */
+ls_group *group_keep(ls_group *group);
+
+#endif
