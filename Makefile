@@ -5,7 +5,7 @@ CMAKE_FLAGS := -DLS_WERROR=ON -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 
 # $(call build,FOLDER,FLAGS,TARGETS)
 MAKEFLAGS += --no-print-directory
-build = cmake --log-level=WARNING -S . -B $(1) $(CMAKE_FLAGS) $(2) && cmake --build $(1) -j$(JOBS) $(addprefix --target ,$(3))
+build = cmake -S . -B $(1) $(CMAKE_FLAGS) $(2) > /dev/null && cmake --build $(1) -j$(JOBS) $(addprefix --target ,$(3))
 
 .PHONY: build deps test train check-asan check-tsan fuzz bench format lint shape symbols install clean help
 
@@ -69,6 +69,7 @@ install: ## builds without assertions and installs under PREFIX (/usr/local), in
 	@scripts/deps.sh --check build
 	@$(call build,build-release,-DCMAKE_BUILD_TYPE=Release)
 	@cmake --install build-release
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 clean: ## removes everything that was built
 	@rm -rf build build-asan build-tsan build-fuzz build-release
