@@ -3,8 +3,9 @@ JOBS := $(shell nproc)
 PREFIX ?= /usr/local
 CMAKE_FLAGS := -DLS_WERROR=ON -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 
-# $(call build,FOLDER,FLAGS,TARGETS)
 MAKEFLAGS += --no-print-directory
+
+# $(call build,FOLDER,FLAGS,TARGETS)
 build = cmake -S . -B $(1) $(CMAKE_FLAGS) $(2) > /dev/null && cmake --build $(1) -j$(JOBS) $(addprefix --target ,$(3))
 
 .PHONY: build deps test train check-asan check-tsan fuzz bench format lint shape symbols install clean help
