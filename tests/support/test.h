@@ -11,10 +11,10 @@
 #include <cmocka.h>
 
 /* Ends the test as skipped; `make test` lists the reason. */
-#define LS_SKIP(reason)                 \
-    do {                                \
+#define LS_SKIP(reason)                         \
+    do {                                        \
         print_message("skipped: %s\n", reason); \
-        skip();                         \
+        skip();                                 \
     } while (0)
 
 #endif
