@@ -44,11 +44,11 @@ typedef enum ls_status {
     LS_ERR_FORMAT = -6,      /* a file or message is not what it claims to be */
     LS_ERR_UNSUPPORTED = -7, /* valid, but not built in or not present here */
 
-    /* The operation is lost, on all ranks alike: the group is in step and goes on. */
+    /* The operation is lost, on all ranks alike: the group is in step and goes on. A rank's own failure in a synchronised step
+     * (LS_ERR_MEMORY, say) is returned on all ranks too, with a sentence that names the rank. */
     LS_ERR_TIMEOUT = -20,   /* a wait expired; waiting again is allowed */
     LS_ERR_UNUSED = -21,    /* a parameter got no gradient and unused-parameter search is off */
     LS_ERR_NONFINITE = -22, /* a gradient holds NaN or infinity */
-    LS_ERR_REMOTE = -23,    /* another rank failed in this step; the sentence names it */
 
     /* The group is lost: close it; survivors may open a new one. */
     LS_ERR_PEER_LOST = -40, /* a rank died or left */
@@ -68,7 +68,18 @@ LS_API const char *ls_status_name(ls_status status);
 LS_API const char *ls_last_error(void);
 
 /* Element types of tensors, collectives and files. */
-typedef enum ls_dtype { LS_F32 = 0, LS_F64, LS_F16, LS_BF16, LS_I8, LS_U8, LS_I32, LS_I64, LS_BOOL, LS_DTYPE_COUNT } ls_dtype;
+typedef enum ls_dtype {
+    LS_F32 = 0,
+    LS_F64,
+    LS_F16,
+    LS_BF16,
+    LS_I8,
+    LS_U8,
+    LS_I32,
+    LS_I64,
+    LS_BOOL,
+    LS_DTYPE_COUNT
+} ls_dtype;
 
 /* Bytes of one element; 0 for a value that is no type. */
 LS_API size_t ls_dtype_size(ls_dtype dtype);

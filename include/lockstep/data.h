@@ -48,9 +48,9 @@ typedef struct ls_loader_options {
     int rank, world_size; /* world_size 0: a world of one */
     uint64_t seed;
     bool without_shuffle; /* deal in index order, for evaluation */
-    bool drop_last;       /* drop the samples that do not fill all ranks (default: repeat some, so that all have as many)
+    bool drop_last; /* drop the samples that do not fill all ranks (default: repeat some, so that all have as many)
                              and the batch that is not full */
-    bool uneven;          /* neither repeat nor drop: ranks may differ by one sample and one batch; for evaluation */
+    bool uneven;    /* neither repeat nor drop: ranks may differ by one sample and one batch; for evaluation */
 } ls_loader_options;
 
 /* One batch. Tensors are the loader's and hold until the next call on it. x is nhwc where a sample has 3 dims. */

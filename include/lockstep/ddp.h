@@ -44,14 +44,14 @@ LS_API void ls_ddp_no_sync_end(ls_ddp *ddp);
 
 /* What the last backward did. Times in nanoseconds. */
 typedef struct ls_ddp_stats {
-    uint64_t step;             /* backwards so far, under no_sync too */
+    uint64_t step; /* backwards so far, under no_sync too */
     int bucket_count;
-    bool has_rebuilt;          /* buckets follow the order in which gradients come */
+    bool has_rebuilt; /* buckets follow the order in which gradients come */
     int64_t forward_ns;
-    int64_t backward_ns;       /* from its start until gradients hold the averages */
+    int64_t backward_ns;         /* from its start until gradients hold the averages */
     int64_t backward_compute_ns; /* until the last gradient was ready */
-    int64_t communication_ns;  /* from the first bucket's launch to the last one's end */
-    size_t bytes;              /* payload reduced */
+    int64_t communication_ns;    /* from the first bucket's launch to the last one's end */
+    size_t bytes;                /* payload reduced */
 } ls_ddp_stats;
 LS_API void ls_ddp_last_stats(const ls_ddp *ddp, ls_ddp_stats *stats);
 

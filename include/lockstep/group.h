@@ -73,10 +73,12 @@ LS_API void ls_group_free(ls_group *group, void *memory);
  * work     receives a handle to wait on, owned by the caller; NULL makes the call block
  *
  * Errors: LS_ERR_ARGUMENT; LS_ERR_MISMATCH, LS_ERR_PEER_LOST, LS_ERR_ABORTED name the ranks in ls_last_error(). */
-LS_API ls_status ls_group_all_reduce(ls_group *group, void *data, size_t count, ls_dtype dtype, ls_op op, ls_work **work);
+LS_API ls_status ls_group_all_reduce(ls_group *group, void *data, size_t count, ls_dtype dtype, ls_op op,
+                                     ls_work **work);
 
 /* Copies `count` elements of `data` from rank `root` to `data` on all others. Errors as above. */
-LS_API ls_status ls_group_broadcast(ls_group *group, void *data, size_t count, ls_dtype dtype, int root, ls_work **work);
+LS_API ls_status ls_group_broadcast(ls_group *group, void *data, size_t count, ls_dtype dtype, int root,
+                                    ls_work **work);
 
 /* Gathers `count` elements of `send` of every rank into `receive` [world size][count], in rank order. `send` may be this
  * rank's place in `receive`. Errors as above. */

@@ -30,7 +30,8 @@ typedef struct ls_conv2d_options {
 } ls_conv2d_options;
 
 /* Convolution with a square kernel, weight [out, in, kernel, kernel]; drawn from U(-1/sqrt(fan in), 1/sqrt(fan in)). */
-LS_API ls_status ls_conv2d_create(ls_module **module, int64_t in, int64_t out, int kernel, const ls_conv2d_options *options);
+LS_API ls_status ls_conv2d_create(ls_module **module, int64_t in, int64_t out, int kernel,
+                                  const ls_conv2d_options *options);
 
 /* stride 0: the kernel's size. */
 LS_API ls_status ls_max_pool2d_create(ls_module **module, int kernel, int stride);
@@ -75,8 +76,8 @@ LS_API void ls_module_close(ls_module **module);
 LS_API ls_tensor *ls_module_forward(ls_module *module, ls_tensor *input);
 
 /* Runs a module of several inputs and outputs; on error all outputs are NULL. */
-LS_API ls_status ls_module_forward_many(ls_module *module, ls_tensor *const *inputs, int input_count, ls_tensor **outputs,
-                                        int output_count);
+LS_API ls_status ls_module_forward_many(ls_module *module, ls_tensor *const *inputs, int input_count,
+                                        ls_tensor **outputs, int output_count);
 
 /* Switches dropout and its like on (the default) or off, in the whole tree. */
 LS_API void ls_module_train(ls_module *module, bool is_training);

@@ -9,7 +9,8 @@
  *     gradients are computed       the leaf hook fires as each leaf's gradient is complete, on the thread of backward
  *     observer->finish(failure)    for each; the first failure of forward, begin or backward
  *
- * The first error of any of them is the step's. An error of begin stops the computation of gradients.                  */
+ * A failure's sentence is this thread's last error when begin or finish is called with it. The first error of any of them
+ * is the step's. An error of begin stops the computation of gradients.                  */
 #ifndef LS_AUTOGRAD_OBSERVER_H
 #define LS_AUTOGRAD_OBSERVER_H
 
@@ -30,6 +31,9 @@ ls_tensor *autograd_observer_mark(const autograd_observer *observer, ls_tensor *
 
 /* Forgets the observer wherever this thread's step or tape names it: its owner closes. */
 void autograd_observer_forget(const autograd_observer *observer);
+
+/* Whether ops record here: false in no-gradient regions. */
+bool autograd_grad_is_on(void);
 
 /* ---- Leaves ---- */
 

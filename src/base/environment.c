@@ -20,8 +20,8 @@ ls_status ls_env_integer(const char *name, int64_t minimum, int64_t maximum, int
     const long long number = strtoll(text, &end, 10);
     if (errno || *end || number < minimum || number > maximum)
         return ls_fail(LS_ERR_ENVIRONMENT,
-                       "%s is \"%s\": expected a whole number from %" PRId64 " to %" PRId64 "; set it so or unset it", name,
-                       text, minimum, maximum);
+                       "%s is \"%s\": expected a whole number from %" PRId64 " to %" PRId64 "; set it so or unset it",
+                       name, text, minimum, maximum);
     *value = number;
     return LS_OK;
 }

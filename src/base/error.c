@@ -29,7 +29,6 @@ const char *ls_status_name(ls_status status) {
     case LS_ERR_TIMEOUT: return "LS_ERR_TIMEOUT";
     case LS_ERR_UNUSED: return "LS_ERR_UNUSED";
     case LS_ERR_NONFINITE: return "LS_ERR_NONFINITE";
-    case LS_ERR_REMOTE: return "LS_ERR_REMOTE";
     case LS_ERR_PEER_LOST: return "LS_ERR_PEER_LOST";
     case LS_ERR_MISMATCH: return "LS_ERR_MISMATCH";
     case LS_ERR_ABORTED: return "LS_ERR_ABORTED";

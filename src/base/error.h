@@ -28,9 +28,9 @@ void ls_error_capture(ls_error *error, ls_status status);
 ls_status ls_error_raise(const ls_error *error);
 
 /* Returns a failing status upward from a function that owns nothing. */
-#define LS_TRY(call)                           \
-    do {                                       \
-        const ls_status ls_try_status = (call); \
+#define LS_TRY(call)                                      \
+    do {                                                  \
+        const ls_status ls_try_status = (call);           \
         if (ls_try_status != LS_OK) return ls_try_status; \
     } while (0)
 

@@ -33,8 +33,8 @@ void *ls_alloc(size_t bytes) {
 void *ls_alloc_array(size_t count, size_t element_bytes) {
     size_t bytes = 0;
     if (__builtin_mul_overflow(count, element_bytes, &bytes)) {
-        ls_fail(LS_ERR_MEMORY, "cannot allocate %zu elements of %zu bytes: the product is past what a size can hold", count,
-                element_bytes);
+        ls_fail(LS_ERR_MEMORY, "cannot allocate %zu elements of %zu bytes: the product is past what a size can hold",
+                count, element_bytes);
         return NULL;
     }
     return ls_alloc(bytes);

@@ -17,7 +17,8 @@ typedef struct ls_mutex {
 #endif
 } ls_mutex;
 
-#define LS_MUTEX_INITIALIZER {.mutex = PTHREAD_MUTEX_INITIALIZER}
+#define LS_MUTEX_INITIALIZER \
+    { .mutex = PTHREAD_MUTEX_INITIALIZER }
 
 void ls_mutex_init(ls_mutex *mutex);
 void ls_mutex_destroy(ls_mutex *mutex);

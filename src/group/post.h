@@ -11,8 +11,8 @@ typedef enum group_kind { GROUP_ALL_REDUCE = 1, GROUP_BROADCAST, GROUP_ALL_GATHE
 typedef struct group_call {
     group_kind kind;
     ls_dtype dtype;
-    ls_op op;  /* all-reduce */
-    int root;  /* broadcast */
+    ls_op op; /* all-reduce */
+    int root; /* broadcast */
     size_t count;
     const void *send; /* all-gather's input */
     void *data;       /* in and out; all-gather's output */
