@@ -19,9 +19,13 @@ fi
 
 is_installed() { dpkg-query -W -f '${db:Status-Status}\n' "$1" 2>/dev/null | grep -qx installed; }
 
+for group; do
+    grep -q "^$group " "$list" || { echo "$0: no group '$group' in $list" >&2; exit 2; }
+done
+
 # The list's lines of the given groups whose package is not installed.
 missing=$(
-    for group; do grep "^$group " "$list" || { echo "$0: no group '$group' in $list" >&2; exit 2; }; done |
+    for group; do grep "^$group " "$list"; done |
         while read -r group need package purpose; do is_installed "$package" || echo "$need $package $purpose"; done |
         sort -u
 )
