@@ -3,17 +3,32 @@
 #ifndef LS_BASE_CONTEXT_H
 #define LS_BASE_CONTEXT_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
-struct ls_trace;
+/* The head of an object that several threads' contexts refer to. Whoever lets go last frees it. */
+typedef struct ls_held {
+    _Atomic uint32_t holders;
+    void (*free)(struct ls_held *held);
+} ls_held;
 
 typedef struct ls_context {
-    int rank;               /* -1 before a group is opened */
-    int world_size;         /* 0 before a group is opened */
-    struct ls_trace *trace; /* owned by the trace room; NULL: no trace is written */
+    int rank;       /* -1 before a group is opened */
+    int world_size; /* 0 before a group is opened */
+    ls_held *trace; /* the trace room's, kept for each thread that refers to it; NULL: no trace is written */
 } ls_context;
 
 /* The calling thread's context: read and written by that thread alone. */
 ls_context *ls_context_here(void);
+
+/* Adds a holder, and lets one go; NULL is harmless. */
+static inline ls_held *ls_held_keep(ls_held *held) {
+    if (held) atomic_fetch_add_explicit(&held->holders, 1, memory_order_relaxed);
+    return held;
+}
+static inline void ls_held_release(ls_held *held) {
+    /* The last one sees what all others did to the object before they let go. */
+    if (held && atomic_fetch_sub_explicit(&held->holders, 1, memory_order_acq_rel) == 1) held->free(held);
+}
 
 #endif

@@ -77,6 +77,7 @@ static void *run(void *argument) {
     pthread_setname_np(pthread_self(), record.name);
     *ls_context_here() = record.context;
     record.body(record.argument);
+    ls_held_release(ls_context_here()->trace);
     return NULL;
 }
 
@@ -84,6 +85,7 @@ ls_status ls_thread_start(ls_thread *thread, const char *name, void (*body)(void
     start_record *record = ls_alloc(sizeof *record);
     if (!record) return LS_ERR_MEMORY;
     *record = (start_record){.body = body, .argument = argument, .context = *ls_context_here()};
+    ls_held_keep(record->context.trace);
     for (size_t i = 0; i + 1 < sizeof record->name && name[i]; i++) record->name[i] = name[i];
 
     /* Signals belong to the program's own threads. */
@@ -93,6 +95,7 @@ ls_status ls_thread_start(ls_thread *thread, const char *name, void (*body)(void
     const int failure = ls_fault(LS_FAULT_THREAD) ? EAGAIN : pthread_create(&thread->thread, NULL, run, record);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failure) {
+        ls_held_release(record->context.trace);
         ls_free(record);
         return ls_fail_errno(LS_ERR_IO, failure, "cannot start the thread \"%s\"; raise the limit on processes", name);
     }
