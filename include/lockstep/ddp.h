@@ -64,7 +64,7 @@ LS_API ls_status ls_ddp_bucket_times(const ls_ddp *ddp, int index, int64_t *star
 /* ---- The reducer alone: gradients that you compute yourself, averaged over ranks while you compute the rest. ----
  *
  *     ls_reducer_begin(reducer);
- *     for (int i = last; i >= 0; i--) { compute gradient i; ls_reducer_ready(reducer, i); }      // any order, any thread
+ *     for (int i = last; i >= 0; i--) { compute_gradient(i); ls_reducer_ready(reducer, i); }      // any order, any thread
  *     ls_reducer_finish(reducer);                                      // gradients are averages now, on every rank alike */
 
 typedef struct ls_reducer ls_reducer;

@@ -1,0 +1,94 @@
+/* storage.c: buckets in group memory, and moving them. */
+#include "ddp/storage.h"
+
+#include "base/error.h"
+#include "base/fault.h"
+#include "base/memory.h"
+#include "ddp/bitmap.h"
+
+static ls_status allocate_bucket(ls_group *group, size_t bytes, void **memory) {
+    *memory = NULL;
+    return bytes > 0 ? ls_group_alloc(group, bytes, memory) : LS_OK;
+}
+
+ls_status storage_init(gradient_storage *storage, ls_group *group, bucket_plan *plan) {
+    *storage = (gradient_storage){.group = group, .plan = *plan};
+    *plan = (bucket_plan){0};
+    ls_status status = LS_OK;
+    storage->memory = ls_alloc_array((size_t)storage->plan.bucket_count, sizeof *storage->memory);
+    if (!storage->memory) status = LS_ERR_MEMORY;
+    for (int bucket = 0; bucket < storage->plan.bucket_count && status == LS_OK; bucket++)
+        status = allocate_bucket(group, storage->plan.bytes_of[bucket], &storage->memory[bucket]);
+    if (status != LS_OK) storage_clear(storage);
+    return status;
+}
+
+void storage_clear(gradient_storage *storage) {
+    for (int bucket = 0; storage->memory && bucket < storage->plan.bucket_count; bucket++)
+        ls_group_free(storage->group, storage->memory[bucket]);
+    ls_free(storage->memory);
+    bucket_plan_clear(&storage->plan);
+    *storage = (gradient_storage){0};
+}
+
+void *storage_gradient(const gradient_storage *storage, int parameter) {
+    char *memory = storage->memory[storage->plan.bucket_of[parameter]];
+    return memory ? memory + storage->plan.offset_of[parameter] : NULL;
+}
+
+/* Moves the members of one new bucket and frees the old buckets that have none left. */
+static ls_status move_members(gradient_storage *old, const gradient_storage *fresh, int bucket, int *members_left,
+                              storage_move move, void *context) {
+    for (int at = fresh->plan.first_member[bucket]; at < fresh->plan.first_member[bucket + 1]; at++) {
+        const int parameter = fresh->plan.members[at];
+        const int from = old->plan.bucket_of[parameter];
+        LS_TRY(move(context, parameter, storage_gradient(old, parameter), storage_gradient(fresh, parameter)));
+        if (--members_left[from] > 0) continue;
+        ls_group_free(old->group, old->memory[from]);
+        old->memory[from] = NULL;
+    }
+    return LS_OK;
+}
+
+ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, storage_move move, void *context) {
+    gradient_storage fresh = {.group = storage->group, .plan = *plan};
+    *plan = (bucket_plan){0};
+    ls_status status = LS_ERR_MEMORY;
+    const bucket_plan *before = &storage->plan;
+    int *members_left = ls_alloc_array((size_t)before->bucket_count, sizeof *members_left);
+    fresh.memory = ls_alloc_array((size_t)fresh.plan.bucket_count, sizeof *fresh.memory);
+    if (!members_left || !fresh.memory) goto out;
+    for (int bucket = 0; bucket < before->bucket_count; bucket++)
+        members_left[bucket] = before->first_member[bucket + 1] - before->first_member[bucket];
+    for (int bucket = 0; bucket < fresh.plan.bucket_count; bucket++) {
+        if ((status = allocate_bucket(fresh.group, fresh.plan.bytes_of[bucket], &fresh.memory[bucket]))) goto out;
+        ls_point("ddp.rebuild.allocated");
+        if ((status = move_members(storage, &fresh, bucket, members_left, move, context))) goto out;
+    }
+    const gradient_storage emptied = *storage;
+    *storage = fresh;
+    fresh = emptied;
+    status = LS_OK;
+out:
+    ls_free(members_left);
+    storage_clear(&fresh);
+    return status;
+}
+
+bool storage_next_run(const gradient_storage *storage, int bucket, const uint64_t *used, const size_t *bytes,
+                      int *cursor, storage_run *run) {
+    const bucket_plan *plan = &storage->plan;
+    const int *members = plan->members + plan->first_member[bucket];
+    const int count = plan->first_member[bucket + 1] - plan->first_member[bucket];
+    int at = *cursor;
+    while (at < count && used && !bitmap_has(used, members[at])) at++;
+    if (at == count || !storage->memory[bucket]) return false;
+    const size_t start = plan->offset_of[members[at]];
+    size_t end = start;
+    for (; at < count && (!used || bitmap_has(used, members[at])); at++)
+        end = plan->offset_of[members[at]] + bytes[members[at]];
+    *cursor = at;
+    *run = (storage_run){.data = (char *)storage->memory[bucket] + start,
+                         .count = (end - start) / ls_dtype_size(plan->dtype_of[bucket])};
+    return true;
+}

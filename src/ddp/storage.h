@@ -1,0 +1,41 @@
+/* storage.h: the memory of gradients: one block of group memory a bucket, laid out by a plan. */
+#ifndef LS_DDP_STORAGE_H
+#define LS_DDP_STORAGE_H
+
+#include "ddp/buckets.h"
+#include "group/post.h"
+
+typedef struct gradient_storage {
+    ls_group *group; /* borrowed */
+    bucket_plan plan;
+    void **memory; /* [plan.bucket_count] of ls_group_alloc; NULL for a bucket of no bytes */
+} gradient_storage;
+
+/* Takes `plan` over and allocates its buckets, zeroed. Collective; on error, which is alike on all ranks for lack of group
+ * memory, nothing is held. */
+ls_status storage_init(gradient_storage *storage, ls_group *group, bucket_plan *plan);
+void storage_clear(gradient_storage *storage);
+
+/* Where the gradient of a parameter lies. */
+void *storage_gradient(const gradient_storage *storage, int parameter);
+
+/* Moves one gradient while both places exist. */
+typedef ls_status (*storage_move)(void *context, int parameter, void *from, void *to);
+
+/* Lays the gradients out anew by `plan` (taken over), bucket by bucket: each new one is allocated, its members are moved, and
+ * an old bucket is freed as soon as it has none left, so that both layouts never exist whole. Collective. After an error
+ * the storage holds gradients in neither layout and can only be cleared. */
+ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, storage_move move, void *context);
+
+/* A stretch of a bucket that is reduced by one operation. */
+typedef struct storage_run {
+    void *data;
+    size_t count; /* elements, padding between parameters included */
+} storage_run;
+
+/* Finds the next run of neighbours in `bucket` that are in `used` (NULL: all are), starting at member *cursor (0 at first), and
+ * advances the cursor. False when there is none. All ranks find the same runs, since `used` is the same. */
+bool storage_next_run(const gradient_storage *storage, int bucket, const uint64_t *used, const size_t *bytes,
+                      int *cursor, storage_run *run);
+
+#endif

@@ -1,0 +1,103 @@
+/* verify.c: compares what ranks are about to train together.
+ *
+ * In the good case one small all-gather of digests. Only when they differ are the digests of all items exchanged, and then
+ * the descriptions of the first item that differs: so the message can show both sides.                                  */
+#include "ddp/verify.h"
+
+#include "base/fault.h"
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DESCRIPTION_BYTES 256
+
+uint64_t verify_digest(uint64_t digest, const void *bytes, size_t count) {
+    const unsigned char *at = bytes;
+    for (size_t i = 0; i < count; i++) digest = (digest ^ at[i]) * UINT64_C(0x100000001b3);
+    return digest;
+}
+
+typedef struct summary {
+    int64_t count;
+    uint64_t items;
+    uint64_t options;
+} summary;
+
+static uint64_t item_digest(const verify_item *item) {
+    const int32_t facts[] = {(int32_t)item->dtype, item->ndim, item->requires_grad};
+    uint64_t digest = verify_digest(VERIFY_DIGEST_START, item->name, strlen(item->name) + 1);
+    digest = verify_digest(digest, facts, sizeof facts);
+    return verify_digest(digest, item->dims, (size_t)item->ndim * sizeof *item->dims);
+}
+
+static void describe(const verify_item *items, int count, int64_t index, char *text) {
+    if (index >= count) {
+        snprintf(text, DESCRIPTION_BYTES, "only %d", count);
+        return;
+    }
+    const verify_item *item = &items[index];
+    int used = snprintf(text, DESCRIPTION_BYTES, "\"%.120s\" %s [", item->name, ls_dtype_name(item->dtype));
+    for (int dim = 0; dim < item->ndim && used < DESCRIPTION_BYTES - 32; dim++)
+        used += snprintf(text + used, DESCRIPTION_BYTES - (size_t)used, "%s%" PRId64, dim ? ", " : "", item->dims[dim]);
+    snprintf(text + used, DESCRIPTION_BYTES - (size_t)used, "]%s", item->requires_grad ? "" : " frozen");
+}
+
+/* All ranks know that their lists differ: finds the first difference and shows both sides. */
+static ls_status explain(ls_agreement *agreement, const summary *summaries, const verify_item *items, int count) {
+    const int world_size = agreement->world_size;
+    ls_status status = LS_ERR_MEMORY;
+    int64_t widest = 0;
+    for (int rank = 0; rank < world_size; rank++)
+        if (summaries[rank].count > widest) widest = summaries[rank].count;
+    const size_t width = (size_t)widest;
+    uint64_t *own = ls_alloc_array(width, sizeof *own);
+    uint64_t *all = ls_alloc_array(width * (size_t)world_size, sizeof *all);
+    char(*texts)[DESCRIPTION_BYTES] = ls_alloc_array((size_t)world_size, sizeof *texts);
+    char text[DESCRIPTION_BYTES] = {0};
+    if (!own || !all || !texts) goto out;
+    for (int i = 0; i < count; i++) own[i] = item_digest(&items[i]); /* past the end: 0, which differs */
+    if ((status = agreement_gather(agreement, own, all, width * sizeof *own, 0, AGREE_VERIFY))) goto out;
+
+    int64_t index = 0;
+    int other = 0;
+    for (; index < widest && !other; index += !other)
+        for (int rank = 1; rank < world_size && !other; rank++)
+            if (all[(size_t)rank * width + (size_t)index] != all[index]) other = rank;
+    describe(items, count, index, text);
+    if ((status = agreement_gather(agreement, text, texts, DESCRIPTION_BYTES, 0, AGREE_VERIFY))) goto out;
+    status = ls_fail(LS_ERR_MISMATCH,
+                     "ranks do not train the same model: parameter %" PRId64 " of rank 0 is %s, of rank %d %s (%" PRId64
+                     " and %" PRId64 " parameters); build the same model on every rank",
+                     index, texts[0], other, texts[other], summaries[0].count, summaries[other].count);
+out:
+    ls_free(own);
+    ls_free(all);
+    ls_free(texts);
+    return status;
+}
+
+ls_status verify_equal(ls_agreement *agreement, ls_status status, const verify_item *items, int count,
+                       uint64_t options_digest) {
+    summary own = {.count = count, .items = VERIFY_DIGEST_START, .options = options_digest};
+    for (int i = 0; i < count; i++) {
+        const uint64_t digest = item_digest(&items[i]);
+        own.items = verify_digest(own.items, &digest, sizeof digest);
+    }
+    summary *summaries = status == LS_OK ? ls_alloc_array((size_t)agreement->world_size, sizeof *summaries) : NULL;
+    if (status == LS_OK && !summaries) status = LS_ERR_MEMORY;
+    status = agreement_reach(agreement, status, 0, AGREE_VERIFY);
+    ls_point("ddp.verify.agreed");
+    if (status == LS_OK) status = agreement_gather(agreement, &own, summaries, sizeof own, 0, AGREE_VERIFY);
+    ls_point("ddp.verify.exchanged");
+    for (int rank = 1; rank < agreement->world_size && status == LS_OK; rank++) {
+        if (summaries[rank].count != summaries[0].count || summaries[rank].items != summaries[0].items)
+            status = explain(agreement, summaries, items, count);
+        else if (summaries[rank].options != summaries[0].options)
+            status = ls_fail(LS_ERR_MISMATCH, "ranks 0 and %d wrapped with different options; give all ranks the same",
+                             rank);
+    }
+    ls_free(summaries);
+    return status;
+}
