@@ -1,0 +1,2 @@
+# The test reads traces back with a JSON parser, which the trace room itself does not need.
+target_link_libraries(test_trace_trace PRIVATE PkgConfig::jansson)
