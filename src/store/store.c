@@ -1,0 +1,182 @@
+/* store.c: the public calls: each checks what it was given, asks the backend, and says what went wrong. */
+#include "store/backend.h"
+
+#include "base/clock.h"
+#include "base/context.h"
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *store_operation_name(store_operation operation) {
+    static const char *const names[STORE_OPERATION_COUNT] = {
+        [STORE_SET] = "set",
+        [STORE_GET] = "get",
+        [STORE_WAIT] = "wait",
+        [STORE_ADD] = "add",
+        [STORE_COMPARE_SET] = "compare-set",
+        [STORE_DELETE] = "delete",
+        [STORE_COUNT] = "count",
+        [STORE_CHECK] = "check",
+        [STORE_SET_DESCRIPTORS] = "set of descriptors",
+        [STORE_GET_DESCRIPTORS] = "get of descriptors",
+    };
+    const char *name = (unsigned)operation < STORE_OPERATION_COUNT ? names[operation] : NULL;
+    return name ? name : "unknown operation";
+}
+
+void store_init(ls_store *store, const store_backend *backend) {
+    store->backend = backend;
+    store->owner = getpid();
+    atomic_init(&store->holders, 1);
+}
+
+ls_store *ls_store_keep(ls_store *store) {
+    atomic_fetch_add_explicit(&store->holders, 1, memory_order_relaxed);
+    return store;
+}
+
+void ls_store_close(ls_store **store) {
+    if (!store || !*store) return;
+    ls_store *held = *store;
+    *store = NULL;
+    /* The last holder has to see what the others did. */
+    if (atomic_fetch_sub_explicit(&held->holders, 1, memory_order_acq_rel) == 1) held->backend->close(held);
+}
+
+bool store_is_in_process(const ls_store *store) {
+    return store->backend->is_in_process;
+}
+
+static ls_status check(const ls_store *store, const store_request *request) {
+    const char *name = store_operation_name(request->operation);
+    if (!store) return ls_fail(LS_ERR_ARGUMENT, "store %s: the store is NULL", name);
+    if (store->owner != getpid())
+        return ls_fail(LS_ERR_FORKED,
+                       "store %s: this store was opened by process %d, before fork; open one in this process", name,
+                       (int)store->owner);
+    if (!request->key) return ls_fail(LS_ERR_ARGUMENT, "store %s: the key is NULL", name);
+    const size_t key_bytes = strnlen(request->key, LS_STORE_KEY_BYTES);
+    if (key_bytes == LS_STORE_KEY_BYTES || (key_bytes == 0) != (request->operation == STORE_COUNT))
+        return ls_fail(LS_ERR_ARGUMENT, "store %s: a key has 1 to %d bytes; this one is %s", name,
+                       LS_STORE_KEY_BYTES - 1, key_bytes ? "longer" : "empty");
+    if (request->bytes > LS_STORE_VALUE_BYTES || request->expected_bytes > LS_STORE_VALUE_BYTES)
+        return ls_fail(LS_ERR_ARGUMENT, "store %s of key \"%s\": a value has at most %u bytes, this one %zu", name,
+                       request->key, LS_STORE_VALUE_BYTES,
+                       request->bytes > LS_STORE_VALUE_BYTES ? request->bytes : request->expected_bytes);
+    if ((request->bytes > 0 && !request->value) || (request->expected_bytes > 0 && !request->expected))
+        return ls_fail(LS_ERR_ARGUMENT, "store %s of key \"%s\": the value is NULL", name, request->key);
+    return LS_OK;
+}
+
+/* "rank 1: " where the thread knows its rank. */
+static const char *speaker(char *text, size_t bytes) {
+    const int rank = ls_context_here()->rank;
+    text[0] = '\0';
+    if (rank >= 0) snprintf(text, bytes, "rank %d: ", rank);
+    return text;
+}
+
+static ls_status call(ls_store *store, const store_request *request, store_reply *reply, int64_t timeout_ms) {
+    LS_TRY(check(store, request));
+    if (timeout_ms == 0) timeout_ms = STORE_DEFAULT_TIMEOUT_MS;
+    const ls_status status = store->backend->call(store, request, reply, ls_deadline_after_ms(timeout_ms));
+    char rank[24];
+    if (status == LS_ERR_TIMEOUT)
+        return ls_fail(LS_ERR_TIMEOUT, "%sstore %s: key \"%s\" was not set within %" PRId64 " ms",
+                       speaker(rank, sizeof rank), store_operation_name(request->operation), request->key, timeout_ms);
+    return status;
+}
+
+ls_status ls_store_set(ls_store *store, const char *key, const void *value, size_t bytes) {
+    const store_request request = {.operation = STORE_SET, .key = key, .value = value, .bytes = bytes};
+    store_reply reply = {0};
+    return call(store, &request, &reply, 0);
+}
+
+ls_status ls_store_get(ls_store *store, const char *key, void *value, size_t capacity, size_t *bytes,
+                       int64_t timeout_ms) {
+    const store_request request = {.operation = STORE_GET, .key = key};
+    store_reply reply = {.value = value, .capacity = value ? capacity : 0};
+    LS_TRY(call(store, &request, &reply, timeout_ms));
+    if (bytes) *bytes = reply.bytes;
+    if (reply.bytes > reply.capacity)
+        return ls_fail(LS_ERR_ARGUMENT, "store get: key \"%s\" holds %zu bytes, the buffer only %zu", key, reply.bytes,
+                       reply.capacity);
+    return LS_OK;
+}
+
+ls_status ls_store_wait(ls_store *store, const char *key, int64_t timeout_ms) {
+    const store_request request = {.operation = STORE_WAIT, .key = key};
+    store_reply reply = {0};
+    return call(store, &request, &reply, timeout_ms);
+}
+
+ls_status ls_store_add(ls_store *store, const char *key, int64_t amount, int64_t *result) {
+    const store_request request = {.operation = STORE_ADD, .key = key, .number = amount};
+    store_reply reply = {0};
+    LS_TRY(call(store, &request, &reply, 0));
+    if (result) *result = reply.number;
+    return LS_OK;
+}
+
+ls_status ls_store_compare_set(ls_store *store, const char *key, const void *expected, size_t expected_bytes,
+                               const void *value, size_t bytes, bool *was_set) {
+    const store_request request = {.operation = STORE_COMPARE_SET,
+                                   .key = key,
+                                   .expected = expected,
+                                   .expected_bytes = expected_bytes,
+                                   .value = value,
+                                   .bytes = bytes};
+    store_reply reply = {0};
+    LS_TRY(call(store, &request, &reply, 0));
+    if (was_set) *was_set = reply.number != 0;
+    return LS_OK;
+}
+
+ls_status ls_store_delete(ls_store *store, const char *key, bool *existed) {
+    const store_request request = {.operation = STORE_DELETE, .key = key};
+    store_reply reply = {0};
+    LS_TRY(call(store, &request, &reply, 0));
+    if (existed) *existed = reply.number != 0;
+    return LS_OK;
+}
+
+ls_status ls_store_count(ls_store *store, int64_t *count) {
+    const store_request request = {.operation = STORE_COUNT, .key = ""};
+    store_reply reply = {0};
+    LS_TRY(call(store, &request, &reply, 0));
+    *count = reply.number;
+    return LS_OK;
+}
+
+ls_status ls_store_check(ls_store *store, const char *key, bool *is_set) {
+    const store_request request = {.operation = STORE_CHECK, .key = key};
+    store_reply reply = {0};
+    LS_TRY(call(store, &request, &reply, 0));
+    *is_set = reply.number != 0;
+    return LS_OK;
+}
+
+static ls_status check_descriptor_count(const char *key, int count) {
+    if (count >= 1 && count <= STORE_MAX_DESCRIPTORS) return LS_OK;
+    return ls_fail(LS_ERR_ARGUMENT, "store key \"%s\": 1 to %d descriptors travel together, not %d", key ? key : "",
+                   STORE_MAX_DESCRIPTORS, count);
+}
+
+ls_status store_set_descriptors(ls_store *store, const char *key, const int *descriptors, int count) {
+    LS_TRY(check_descriptor_count(key, count));
+    const store_request request = {
+        .operation = STORE_SET_DESCRIPTORS, .key = key, .descriptors = descriptors, .descriptor_count = count};
+    store_reply reply = {0};
+    return call(store, &request, &reply, 0);
+}
+
+ls_status store_get_descriptors(ls_store *store, const char *key, int *descriptors, int count, int64_t timeout_ms) {
+    LS_TRY(check_descriptor_count(key, count));
+    const store_request request = {.operation = STORE_GET_DESCRIPTORS, .key = key, .number = count};
+    store_reply reply = {.descriptors = descriptors, .descriptor_count = count};
+    return call(store, &request, &reply, timeout_ms);
+}
