@@ -18,7 +18,8 @@ typedef struct ls_dataset {
     int x_ndim, y_ndim; /* of one sample, without the batch; a label has y_ndim 0 */
     int64_t x_dims[LS_MAX_DIMS - 1], y_dims[LS_MAX_DIMS - 1];
 
-    /* Writes sample `index` into x and y, elements in logical order. Called from the loader's thread, one call at a time. */
+    /* Writes sample `index` into x and y, elements in logical order. Called from the loader's thread, one call at a time;
+     * a set that two loaders share must allow two. */
     ls_status (*read)(void *context, int64_t index, void *x, void *y);
     void (*close)(void *context); /* may be NULL */
     void *context;
@@ -33,12 +34,13 @@ LS_API ls_status ls_dataset_from_arrays(ls_dataset *dataset, const void *x, cons
 
 /* Images and labels of an IDX pair of files (MNIST's format), gzipped or not: x f32 [1, h, w] scaled to [0, 1] and then
  * (x - mean) / std (std 0: neither), y i64 scalar.
- * Errors: LS_ERR_IO (missing file: says where it looked and which package brings it), LS_ERR_FORMAT (bad magic, truncated,
- * damaged gzip, counts that differ, trailing bytes), LS_ERR_MEMORY. */
+ * Errors: LS_ERR_IO, LS_ERR_FORMAT (bad magic, truncated, damaged gzip, counts that differ, trailing bytes), LS_ERR_MEMORY. */
 LS_API ls_status ls_dataset_open_idx(ls_dataset *dataset, const char *images_path, const char *labels_path, double mean,
                                      double std);
 
-/* Finds Fashion-MNIST where Debian's package dataset-fashion-mnist or LOCKSTEP_DATA puts it, or in `directory` when given. */
+/* Fashion-MNIST, 60,000 images or the 10,000 of the test set, normalised by the training set's mean and deviation: from
+ * `directory` when given, else from LOCKSTEP_DATA or where Debian's package dataset-fashion-mnist puts it.
+ * Errors: as above; a missing one (LS_ERR_IO) says where it looked and which package brings it. */
 LS_API ls_status ls_dataset_open_fashion_mnist(ls_dataset *dataset, const char *directory, bool is_test);
 
 typedef struct ls_loader ls_loader;
