@@ -16,7 +16,10 @@ static ls_status relu_forward(size_t count, const void *x, void *y) {
 static ls_status relu_backward(size_t count, const void *y, const void *dy, void *dx) {
     const real *const output = y, *const above = dy;
     real *const to = dx;
-    for (size_t i = 0; i < count; i++) to[i] = output[i] <= 0 ? 0 : above[i];
+    for (size_t i = 0; i < count; i++) {
+        const real gradient = above[i]; /* read in any case, so that the loop has no branch */
+        to[i] = output[i] <= 0 ? 0 : gradient;
+    }
     return LS_OK;
 }
 
@@ -57,7 +60,10 @@ static ls_status fill(size_t count, double value, void *y) {
 static ls_status mask_scale(size_t count, double factor, const void *x, const uint8_t *mask, void *y) {
     const real *const from = x;
     real *const to = y;
-    for (size_t i = 0; i < count; i++) to[i] = mask[i] ? (real)factor * from[i] : 0;
+    for (size_t i = 0; i < count; i++) {
+        const real scaled = (real)factor * from[i];
+        to[i] = mask[i] ? scaled : 0;
+    }
     return LS_OK;
 }
 
