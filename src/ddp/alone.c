@@ -1,0 +1,137 @@
+/* alone.c: the reducer without our autograd: begin, ready, finish, on gradients that the caller computes.
+ *
+ * What is used is known at finish only, so the header carries no bitmap and the footer does (late_use in reducer.h).     */
+#include "base/memory.h"
+#include "ddp/bitmap.h"
+#include "ddp/reducer.h"
+#include "ddp/strided.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+struct ls_reducer {
+    ls_reduction core;
+    ls_gradient *gradients; /* [core.count]; names are the core's; strides are filled in */
+    atomic_bool is_stepping;
+};
+
+static ls_status check_gradient(const ls_gradient *gradient, int index) {
+    if (!gradient->name || !*gradient->name) return ls_fail(LS_ERR_ARGUMENT, "gradient %d has no name", index);
+    if (gradient->dtype != LS_F32 && gradient->dtype != LS_F64)
+        return ls_fail(LS_ERR_ARGUMENT, "gradient \"%s\" is %s: expected f32 or f64", gradient->name,
+                       ls_dtype_name(gradient->dtype));
+    if (gradient->ndim < 0 || gradient->ndim > 8)
+        return ls_fail(LS_ERR_ARGUMENT, "gradient \"%s\" has %d dims: expected 0 to 8", gradient->name, gradient->ndim);
+    size_t bytes = ls_dtype_size(gradient->dtype);
+    for (int dim = 0; dim < gradient->ndim; dim++)
+        if (gradient->dims[dim] < 0 || __builtin_mul_overflow(bytes, (size_t)gradient->dims[dim], &bytes))
+            return ls_fail(LS_ERR_ARGUMENT, "gradient \"%s\": dim %d is %lld, negative or past what memory can hold",
+                           gradient->name, dim, (long long)gradient->dims[dim]);
+    return LS_OK;
+}
+
+static ls_status take_gradients(ls_reducer *reducer, const ls_gradient *gradients, int count, verify_item *items) {
+    for (int i = 0; i < count; i++) {
+        LS_TRY(check_gradient(&gradients[i], i));
+        ls_gradient *own = &reducer->gradients[i];
+        *own = gradients[i];
+        bool has_strides = false;
+        for (int dim = 0; dim < own->ndim; dim++) has_strides |= own->strides[dim] != 0;
+        for (int64_t dim = own->ndim - 1, stride = 1; dim >= 0 && !has_strides; stride *= own->dims[dim--])
+            own->strides[dim] = stride;
+        items[i] = (verify_item){own->name, own->dtype, own->ndim, own->dims, true};
+    }
+    return LS_OK;
+}
+
+ls_status ls_reducer_create(ls_reducer **reducer, ls_group *group, const ls_gradient *gradients, int count,
+                            const ls_reducer_options *options) {
+    if (!reducer) return ls_fail(LS_ERR_ARGUMENT, "ls_reducer_create: the place for the handle is NULL");
+    *reducer = NULL;
+    if (!group || (count > 0 && !gradients) || count < 0)
+        return ls_fail(LS_ERR_ARGUMENT, "ls_reducer_create: expected a group and a list of gradients");
+    const size_t size = (size_t)count;
+    ls_reducer *made = ls_alloc(sizeof *made);
+    verify_item *items = ls_alloc_array(size, sizeof *items);
+    if (made) made->gradients = ls_alloc_array(size, sizeof *made->gradients);
+    if (!made || !items || !made->gradients) {
+        ls_reducer_close(&made);
+        ls_free(items);
+        return LS_ERR_MEMORY;
+    }
+    const reducer_options core_options = {
+        .bucket_cap_bytes = options ? options->bucket_cap_bytes : 0,
+        .first_bucket_cap_bytes = options ? options->first_bucket_cap_bytes : 0,
+        .find_unused_parameters = options && options->find_unused_parameters,
+        .late_use = true,
+    };
+    ls_status status = take_gradients(made, gradients, count, items);
+    status = reducer_init(&made->core, group, status, items, status == LS_OK ? count : 0, &core_options);
+    for (int i = 0; i < count && status == LS_OK; i++) made->gradients[i].name = made->core.names[i];
+    ls_free(items);
+    if (status != LS_OK)
+        ls_reducer_close(&made);
+    else
+        *reducer = made;
+    return status;
+}
+
+void ls_reducer_close(ls_reducer **reducer) {
+    if (!reducer || !*reducer) return;
+    if ((*reducer)->core.group) reducer_clear(&(*reducer)->core);
+    ls_free((*reducer)->gradients);
+    ls_free(*reducer);
+    *reducer = NULL;
+}
+
+static ls_status check_index(const ls_reducer *reducer, int index) {
+    if (index >= 0 && index < reducer->core.count) return LS_OK;
+    return ls_fail(LS_ERR_ARGUMENT, "there is no gradient %d: the reducer has %d", index, reducer->core.count);
+}
+
+void *ls_reducer_gradient(ls_reducer *reducer, int index) {
+    if (check_index(reducer, index) != LS_OK) return NULL;
+    void *own = reducer->gradients[index].gradient;
+    return own ? own : storage_gradient(&reducer->core.storage, index);
+}
+
+static ls_status move(void *context, int index, void *from, void *to) {
+    const ls_reducer *reducer = context;
+    if (reducer->core.bytes[index] > 0) memcpy(to, from, reducer->core.bytes[index]);
+    return LS_OK;
+}
+
+ls_status ls_reducer_begin(ls_reducer *reducer) {
+    if (atomic_load(&reducer->is_stepping))
+        return ls_fail(LS_ERR_STATE, "ls_reducer_begin: a step is under way; call ls_reducer_finish first");
+    LS_TRY(reducer_rebuild(&reducer->core, move, reducer));
+    atomic_store(&reducer->is_stepping, true);
+    return reducer_begin(&reducer->core, LS_OK, NULL, NULL);
+}
+
+ls_status ls_reducer_ready(ls_reducer *reducer, int index) {
+    LS_TRY(check_index(reducer, index));
+    if (!atomic_load(&reducer->is_stepping))
+        return ls_fail(LS_ERR_STATE, "ls_reducer_ready(%d): no step is under way; call ls_reducer_begin first", index);
+    const ls_gradient *gradient = &reducer->gradients[index];
+    if (gradient->gradient && !reducer_is_marked(&reducer->core, index))
+        strided_pack(gradient, storage_gradient(&reducer->core.storage, index));
+    return reducer_mark(&reducer->core, index);
+}
+
+void ls_reducer_fail(ls_reducer *reducer, ls_status status, const char *reason) {
+    if (status == LS_OK) return;
+    ls_fail(status, "%s", reason ? reason : "the program gave no reason");
+    reducer_fail(&reducer->core, status);
+}
+
+ls_status ls_reducer_finish(ls_reducer *reducer) {
+    if (!atomic_load(&reducer->is_stepping))
+        return ls_fail(LS_ERR_STATE, "ls_reducer_finish: no step is under way; call ls_reducer_begin first");
+    const ls_status status = reducer_finish(&reducer->core, LS_OK);
+    atomic_store(&reducer->is_stepping, false);
+    for (int i = 0; i < reducer->core.count && status == LS_OK; i++)
+        if (reducer->gradients[i].gradient && bitmap_has(reducer->core.used, i))
+            strided_unpack(&reducer->gradients[i], storage_gradient(&reducer->core.storage, i));
+    return status;
+}

@@ -1,0 +1,228 @@
+/* reducer.c: setting a reducer up, and laying its buckets out anew. The step itself is in reducer_step.c. */
+#include "ddp/reducer.h"
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "ddp/bitmap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static uint64_t plan_digest(const bucket_plan *plan) {
+    const size_t count = (size_t)plan->parameter_count;
+    const uint64_t digest = verify_digest(VERIFY_DIGEST_START, plan->bucket_of, count * sizeof *plan->bucket_of);
+    return verify_digest(digest, plan->offset_of, count * sizeof *plan->offset_of);
+}
+
+static size_t item_bytes(const verify_item *item) {
+    size_t bytes = ls_dtype_size(item->dtype);
+    for (int dim = 0; dim < item->ndim; dim++) bytes *= (size_t)item->dims[dim];
+    return bytes;
+}
+
+/* Copies what is kept of the items that need gradients. */
+static ls_status take_items(ls_reduction *reducer, const verify_item *items, int item_count) {
+    int at = 0;
+    for (int i = 0; i < item_count; i++) {
+        if (!items[i].requires_grad) continue;
+        reducer->bytes[at] = item_bytes(&items[i]);
+        reducer->dtypes[at] = items[i].dtype;
+        if (!(reducer->names[at++] = ls_strdup(items[i].name))) return LS_ERR_MEMORY;
+    }
+    return LS_OK;
+}
+
+static ls_status allocate(ls_reduction *reducer) {
+    const size_t count = (size_t)reducer->count, words = bitmap_words(reducer->count);
+    reducer->names = ls_alloc_array(count, sizeof *reducer->names);
+    reducer->bytes = ls_alloc_array(count, sizeof *reducer->bytes);
+    reducer->dtypes = ls_alloc_array(count, sizeof *reducer->dtypes);
+    reducer->records = ls_alloc_array((size_t)reducer->world_size, sizeof *reducer->records);
+    reducer->used = ls_alloc_array(words, sizeof *reducer->used);
+    reducer->used_here = ls_alloc_array(words, sizeof *reducer->used_here);
+    reducer->is_reached = ls_alloc_array(count, sizeof *reducer->is_reached);
+    reducer->saved = ls_alloc_array(count, sizeof *reducer->saved);
+    reducer->works = ls_alloc_array(count, sizeof *reducer->works);
+    reducer->ready_order = ls_alloc_array(count, sizeof *reducer->ready_order);
+    reducer->ready_ns = ls_alloc_array(count, sizeof *reducer->ready_ns);
+    const bool is_whole = reducer->names && reducer->bytes && reducer->dtypes && reducer->records && reducer->used &&
+                          reducer->used_here && reducer->is_reached && reducer->saved && reducer->works &&
+                          reducer->ready_order && reducer->ready_ns;
+    return is_whole ? LS_OK : LS_ERR_MEMORY;
+}
+
+/* What follows from a layout and needs memory of its own. */
+typedef struct bucket_layout {
+    bucket_plan plan;
+    ls_schedule schedule;
+    bucket_slot *slots;
+} bucket_layout;
+
+static void layout_clear(bucket_layout *layout) {
+    bucket_plan_clear(&layout->plan);
+    schedule_clear(&layout->schedule);
+    ls_free(layout->slots);
+    layout->slots = NULL;
+}
+
+/* Lays buckets out along `order`. Parameters of no elements are in a bucket, but the schedule does not count them. */
+static ls_status layout_init(bucket_layout *layout, const ls_reduction *reducer, const int *order) {
+    *layout = (bucket_layout){0};
+    const bucket_request request = {.parameter_count = reducer->count,
+                                    .bytes = reducer->bytes,
+                                    .dtypes = reducer->dtypes,
+                                    .order = order,
+                                    .cap_bytes = reducer->options.bucket_cap_bytes,
+                                    .first_cap_bytes = reducer->options.first_bucket_cap_bytes};
+    LS_TRY(bucket_plan_init(&layout->plan, &request));
+    int *counted = ls_alloc_array((size_t)reducer->count, sizeof *counted);
+    layout->slots = ls_alloc_array((size_t)layout->plan.bucket_count, sizeof *layout->slots);
+    ls_status status = counted && layout->slots ? LS_OK : LS_ERR_MEMORY;
+    for (int i = 0; i < reducer->count && status == LS_OK; i++)
+        counted[i] = reducer->bytes[i] > 0 ? layout->plan.bucket_of[i] : -1;
+    if (status == LS_OK) status = schedule_init(&layout->schedule, reducer->count, layout->plan.bucket_count, counted);
+    for (int bucket = 0; bucket < layout->plan.bucket_count && status == LS_OK; bucket++)
+        snprintf(layout->slots[bucket].name, sizeof layout->slots->name, "bucket %d", bucket);
+    ls_free(counted);
+    if (status != LS_OK) layout_clear(layout);
+    return status;
+}
+
+static void adopt(ls_reduction *reducer, bucket_layout *layout) {
+    ls_mutex_lock(&reducer->lock);
+    schedule_clear(&reducer->schedule);
+    ls_free(reducer->slots);
+    reducer->schedule = layout->schedule;
+    reducer->slots = layout->slots;
+    reducer->plan_digest = plan_digest(&reducer->storage.plan);
+    ls_mutex_unlock(&reducer->lock);
+    *layout = (bucket_layout){0};
+}
+
+/* Everything that can fail on one rank alone, before ranks agree. */
+static ls_status prepare(ls_reduction *reducer, const verify_item *items, int item_count, bucket_layout *layout) {
+    LS_TRY(allocate(reducer));
+    LS_TRY(take_items(reducer, items, item_count));
+    if (reducer->count == 0)
+        return ls_fail(LS_ERR_ARGUMENT,
+                       "nothing to average: none of the %d parameters needs a gradient; "
+                       "train without a wrap, or let some require gradients",
+                       item_count);
+    int *order = ls_alloc_array((size_t)reducer->count, sizeof *order);
+    if (!order) return LS_ERR_MEMORY;
+    for (int i = 0; i < reducer->count; i++) order[i] = reducer->count - 1 - i; /* gradients come from the last layer */
+    const ls_status status = layout_init(layout, reducer, order);
+    ls_free(order);
+    return status;
+}
+
+static uint64_t options_digest(const reducer_options *options) {
+    const uint64_t facts[] = {options->bucket_cap_bytes, options->first_bucket_cap_bytes,
+                              options->find_unused_parameters, options->keep_buckets, options->late_use};
+    return verify_digest(VERIFY_DIGEST_START, facts, sizeof facts);
+}
+
+ls_status reducer_init(ls_reduction *reducer, ls_group *group, ls_status status, const verify_item *items,
+                       int item_count, const reducer_options *options) {
+    *reducer = (ls_reduction){.options = *options, .rank = ls_group_rank(group)};
+    bucket_layout layout = {0};
+    ls_mutex_init(&reducer->lock);
+    for (int i = 0; i < item_count; i++) reducer->count += items[i].requires_grad;
+    reducer->world_size = ls_group_world_size(group);
+    ls_status group_status = ls_group_duplicate(&reducer->group, group);
+    if (group_status == LS_OK) group_status = agreement_init(&reducer->agreement, reducer->group);
+    if (group_status != LS_OK) {
+        reducer_clear(reducer);
+        return group_status;
+    }
+    if (status == LS_OK) status = prepare(reducer, items, item_count, &layout);
+    status = verify_equal(&reducer->agreement, status, items, item_count, options_digest(options));
+    if (status == LS_OK) status = storage_init(&reducer->storage, reducer->group, &layout.plan);
+    if (status == LS_OK) adopt(reducer, &layout);
+    layout_clear(&layout);
+    if (status != LS_OK) reducer_clear(reducer);
+    return status;
+}
+
+void reducer_clear(ls_reduction *reducer) {
+    storage_clear(&reducer->storage);
+    schedule_clear(&reducer->schedule);
+    agreement_clear(&reducer->agreement);
+    ls_group_close(&reducer->group);
+    for (int i = 0; i < reducer->count; i++) {
+        if (reducer->names) ls_free(reducer->names[i]);
+        if (reducer->saved) ls_free(reducer->saved[i]);
+    }
+    ls_free(reducer->names);
+    ls_free(reducer->bytes);
+    ls_free(reducer->dtypes);
+    ls_free(reducer->records);
+    ls_free(reducer->used);
+    ls_free(reducer->used_here);
+    ls_free(reducer->is_reached);
+    ls_free(reducer->saved);
+    ls_free(reducer->works);
+    ls_free(reducer->slots);
+    ls_free(reducer->ready_order);
+    ls_free(reducer->ready_ns);
+    ls_mutex_destroy(&reducer->lock);
+    *reducer = (ls_reduction){0};
+}
+
+void reducer_skip(ls_reduction *reducer) {
+    reducer->step++;
+}
+
+/* The order in which gradients came, those that did not come last in their present order; rank 0's in the end. */
+static ls_status agree_on_order(ls_reduction *reducer, int *order) {
+    const bucket_plan *plan = &reducer->storage.plan;
+    int at = 0;
+    for (int i = 0; i < reducer->count; i++) reducer->is_reached[i] = false; /* between steps it is free to use */
+    for (; at < reducer->ready_count; at++) {
+        order[at] = reducer->ready_order[at];
+        reducer->is_reached[order[at]] = true;
+    }
+    for (int member = 0; member < reducer->count; member++)
+        if (!reducer->is_reached[plan->members[member]]) order[at++] = plan->members[member];
+    return agreement_broadcast(&reducer->agreement, order, (size_t)reducer->count * sizeof *order, reducer->step,
+                               AGREE_REBUILD);
+}
+
+/* The new layout, on all ranks or on none. */
+static ls_status agree_on_layout(ls_reduction *reducer, bucket_layout *layout) {
+    int *order = ls_alloc_array((size_t)reducer->count, sizeof *order);
+    ls_status status =
+        agreement_reach(&reducer->agreement, order ? LS_OK : LS_ERR_MEMORY, reducer->step, AGREE_REBUILD);
+    if (status == LS_OK) status = agree_on_order(reducer, order);
+    ls_point("ddp.rebuild.ordered");
+    if (status == LS_OK) {
+        status = layout_init(layout, reducer, order);
+        status = agreement_reach(&reducer->agreement, status, reducer->step, AGREE_REBUILD);
+    }
+    ls_free(order);
+    return status;
+}
+
+ls_status reducer_rebuild(ls_reduction *reducer, storage_move move, void *context) {
+    if (!reducer->rebuild_is_due) return LS_OK;
+    bucket_layout layout = {0};
+    ls_status status = agree_on_layout(reducer, &layout);
+    if (status == LS_OK) {
+        reducer->rebuild_is_due = false;
+        reducer->has_rebuilt = true;
+        if (!bucket_plan_equal(&layout.plan, &reducer->storage.plan)) {
+            status = storage_rebuild(&reducer->storage, &layout.plan, move, context);
+            if (status == LS_OK) adopt(reducer, &layout);
+            ls_point("ddp.rebuild.moved");
+        }
+    }
+    layout_clear(&layout);
+    if (status != LS_OK) {
+        /* Gradients are in neither layout, perhaps on this rank alone: nobody may go on with it. */
+        ls_error_capture(&reducer->broken, status);
+        ls_group_abort(reducer->group, reducer->broken.text);
+        ls_error_raise(&reducer->broken);
+    }
+    return status;
+}

@@ -1,0 +1,404 @@
+/* reducer_step.c: a step: header, buckets in order, footer.
+ *
+ *   begin    posts the header: every rank's record, and the union of what is used
+ *   mark     records a gradient; once the header is back and good, buckets start in order, each one operation a run of
+ *            neighbours that are used
+ *   finish   waits for the header; launches the rest; posts the footer behind the last bucket; drains; reads the footer
+ *
+ * Every rank that has a good header posts every bucket and the footer, whatever becomes of it: so ranks never part. A bad
+ * header ends the step at once, on all ranks: they exchange what failed, and return the same.                            */
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/memory.h"
+#include "ddp/bitmap.h"
+#include "ddp/reducer.h"
+#include "trace/trace.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Posting ---- */
+
+static ls_status post_records(ls_reduction *reducer, agreement_kind kind, ls_work **work) {
+    /* Headers carry their step inside, where a difference is a message and not the end of the group. */
+    const group_call call = {.kind = GROUP_ALL_GATHER,
+                             .dtype = LS_U8,
+                             .count = sizeof reducer->own,
+                             .send = &reducer->own,
+                             .data = reducer->records,
+                             .tag = agreement_tag(kind == AGREE_HEADER ? 0 : reducer->step, kind),
+                             .name = kind == AGREE_HEADER ? "header" : "footer"};
+    return group_post(reducer->group, &call, work);
+}
+
+static ls_status post_used(ls_reduction *reducer, agreement_kind kind) {
+    const group_call call = {.kind = GROUP_ALL_REDUCE,
+                             .dtype = LS_I64,
+                             .op = LS_BITWISE_OR,
+                             .count = bitmap_words(reducer->count),
+                             .data = reducer->used,
+                             .tag = agreement_tag(kind == AGREE_HEADER ? 0 : reducer->step, kind),
+                             .name = "used parameters"};
+    return group_post(reducer->group, &call, &reducer->used_work);
+}
+
+/* All runs of a bucket, in order. Under the lock. */
+static ls_status post_bucket(ls_reduction *reducer, int bucket) {
+    LS_ASSERT_HELD(&reducer->lock);
+    bucket_slot *slot = &reducer->slots[bucket];
+    const uint64_t *used = reducer->options.find_unused_parameters && !reducer->options.late_use ? reducer->used : NULL;
+    slot->first_work = reducer->work_count;
+    slot->work_count = 0;
+    slot->start_ns = slot->end_ns = ls_now_ns();
+    storage_run run;
+    for (int cursor = 0; storage_next_run(&reducer->storage, bucket, used, reducer->bytes, &cursor, &run);) {
+        const group_call call = {.kind = GROUP_ALL_REDUCE,
+                                 .dtype = reducer->storage.plan.dtype_of[bucket],
+                                 .op = LS_SUM,
+                                 .count = run.count,
+                                 .data = run.data,
+                                 .tag = agreement_tag(reducer->step, AGREE_BUCKET),
+                                 .name = slot->name};
+        LS_TRY(group_post(reducer->group, &call, &reducer->works[reducer->work_count]));
+        reducer->work_count++;
+        slot->work_count++;
+    }
+    ls_point("ddp.bucket.posted");
+    return LS_OK;
+}
+
+/* The group is lost: nothing more can be posted. */
+static void note_lost(ls_reduction *reducer, ls_status status) {
+    LS_ASSERT_HELD(&reducer->lock);
+    if (status == LS_OK || reducer->lost.status != LS_OK) return;
+    ls_error_capture(&reducer->lost, status);
+    schedule_fail(&reducer->schedule);
+}
+
+static void launch(ls_reduction *reducer) {
+    LS_ASSERT_HELD(&reducer->lock);
+    int bucket = 0;
+    while (schedule_launch(&reducer->schedule, &bucket)) note_lost(reducer, post_bucket(reducer, bucket));
+}
+
+static void note_failure(ls_reduction *reducer, ls_status status) {
+    LS_ASSERT_HELD(&reducer->lock);
+    if (status != LS_OK && reducer->failure.status == LS_OK) ls_error_capture(&reducer->failure, status);
+}
+
+/* ---- The header ---- */
+
+static bool is_good(const ls_reduction *reducer, const reducer_record *record) {
+    const bool may_be_unused = reducer->options.find_unused_parameters;
+    return record->status == LS_OK && record->step == reducer->own.step &&
+           record->plan_digest == reducer->own.plan_digest && (record->unused_count == 0 || may_be_unused);
+}
+
+/* Reads the header once it is back; parameters whose gradient will not come are ready from here on. */
+static void take_header(ls_reduction *reducer) {
+    LS_ASSERT_HELD(&reducer->lock);
+    if (reducer->header_is_taken) return;
+    reducer->header_is_taken = reducer->header_is_good = true;
+    bool all_full = true;
+    for (int rank = 0; rank < reducer->world_size; rank++) {
+        reducer->header_is_good &= is_good(reducer, &reducer->records[rank]);
+        all_full &= reducer->records[rank].unused_count == 0;
+    }
+    if (!reducer->header_is_good) {
+        schedule_fail(&reducer->schedule);
+        return;
+    }
+    if (!reducer->options.late_use) reducer->rebuild_is_due = all_full && !reducer->has_rebuilt;
+    ls_status status = schedule_agreed(&reducer->schedule);
+    for (int i = 0; i < reducer->count && !reducer->options.late_use && status == LS_OK; i++)
+        if (!reducer->is_reached[i]) status = schedule_mark(&reducer->schedule, i);
+    note_failure(reducer, status);
+}
+
+static bool header_is_back(ls_reduction *reducer) {
+    return reducer->header_work && ls_work_is_complete(reducer->header_work) &&
+           (!reducer->used_work || ls_work_is_complete(reducer->used_work));
+}
+
+static ls_status wait_and_close(ls_work **work) {
+    if (!*work) return LS_OK;
+    const ls_status status = ls_work_wait(*work, 0);
+    ls_work_close(work);
+    return status;
+}
+
+ls_status reducer_begin(ls_reduction *reducer, ls_status failure, const bool *reached, const bool *used) {
+    if (reducer->broken.status != LS_OK) return ls_error_raise(&reducer->broken);
+    ls_mutex_lock(&reducer->lock);
+    ls_status status = schedule_arm(&reducer->schedule);
+    if (status != LS_OK) {
+        ls_mutex_unlock(&reducer->lock);
+        return status;
+    }
+    reducer->step++;
+    reducer->failure.status = reducer->lost.status = LS_OK;
+    note_failure(reducer, failure);
+    reducer->header_is_taken = false;
+    reducer->work_count = reducer->ready_count = 0;
+    memset(reducer->used, 0, bitmap_words(reducer->count) * sizeof *reducer->used);
+    int unused = 0;
+    for (int i = 0; i < reducer->count; i++) {
+        reducer->is_reached[i] = reached && reached[i];
+        const bool is_used = reducer->bytes[i] == 0 || (used && used[i]);
+        if (is_used) bitmap_add(reducer->used, i);
+        unused += !is_used && used;
+    }
+    memcpy(reducer->used_here, reducer->used, bitmap_words(reducer->count) * sizeof *reducer->used);
+    reducer->own = (reducer_record){.status = failure,
+                                    .unused_count = (uint32_t)unused,
+                                    .step = reducer->step,
+                                    .plan_digest = reducer->plan_digest};
+    status = post_records(reducer, AGREE_HEADER, &reducer->header_work);
+    if (status == LS_OK && reducer->options.find_unused_parameters && !reducer->options.late_use)
+        status = post_used(reducer, AGREE_HEADER);
+    note_lost(reducer, status);
+    ls_mutex_unlock(&reducer->lock);
+    ls_point("ddp.header.posted");
+    return status;
+}
+
+ls_status reducer_mark(ls_reduction *reducer, int index) {
+    ls_mutex_lock(&reducer->lock);
+    const ls_status status = schedule_mark(&reducer->schedule, index);
+    if (status == LS_OK && reducer->bytes[index] > 0) {
+        reducer->ready_ns[index] = ls_now_ns();
+        if (reducer->ready_count < reducer->count) reducer->ready_order[reducer->ready_count++] = index;
+        if (reducer->options.late_use) bitmap_add(reducer->used, index);
+    }
+    note_failure(reducer, status);
+    ls_mutex_unlock(&reducer->lock);
+
+    ls_group_progress(reducer->group);
+    ls_mutex_lock(&reducer->lock);
+    if (header_is_back(reducer)) {
+        take_header(reducer);
+        launch(reducer);
+    }
+    ls_mutex_unlock(&reducer->lock);
+    return status;
+}
+
+bool reducer_is_marked(ls_reduction *reducer, int index) {
+    ls_mutex_lock(&reducer->lock);
+    const bool is_marked = reducer->schedule.is_marked[index];
+    ls_mutex_unlock(&reducer->lock);
+    return is_marked;
+}
+
+void reducer_fail(ls_reduction *reducer, ls_status status) {
+    ls_mutex_lock(&reducer->lock);
+    note_failure(reducer, status);
+    ls_mutex_unlock(&reducer->lock);
+}
+
+/* ---- What went wrong, told alike on all ranks ---- */
+
+/* "rank 1: fc2.weight, fc2.bias" for each rank that missed some; a few names suffice. */
+static ls_status explain_unused(ls_reduction *reducer) {
+    const size_t words = bitmap_words(reducer->count);
+    uint64_t *all = ls_alloc_array(words * (size_t)reducer->world_size, sizeof *all);
+    ls_status status = agreement_reach(&reducer->agreement, all ? LS_OK : LS_ERR_MEMORY, reducer->step, AGREE_FAILURE);
+    if (status == LS_OK)
+        status = agreement_gather(&reducer->agreement, reducer->used_here, all, words * sizeof *all, reducer->step,
+                                  AGREE_FAILURE);
+    char text[640] = "";
+    size_t used = 0;
+    for (int rank = 0; rank < reducer->world_size && status == LS_OK && used < sizeof text - 160; rank++) {
+        int named = 0;
+        for (int i = 0; i < reducer->count && used < sizeof text - 160; i++) {
+            if (bitmap_has(all + (size_t)rank * words, i)) continue;
+            const int wrote = named++ ? snprintf(text + used, sizeof text - used, ", %.64s", reducer->names[i])
+                                      : snprintf(text + used, sizeof text - used, "%srank %d: %.64s", used ? "; " : "",
+                                                 rank, reducer->names[i]);
+            used += (size_t)wrote;
+            if (named == 8) break;
+        }
+    }
+    ls_free(all);
+    if (status != LS_OK) return status;
+    return ls_fail(LS_ERR_UNUSED,
+                   "backward %" PRIu64
+                   ": parameters got no gradient (%s); if the loss need not reach every parameter, set "
+                   "find_unused_parameters",
+                   reducer->step, text);
+}
+
+static ls_status explain_steps(ls_reduction *reducer) {
+    uint64_t furthest = 0;
+    int other = 0;
+    for (int rank = 0; rank < reducer->world_size; rank++) {
+        if (reducer->records[rank].step > furthest) furthest = reducer->records[rank].step;
+        if (reducer->records[rank].step != reducer->records[0].step) other = rank;
+    }
+    reducer->step = furthest; /* in step again: what was accumulated is lost, as after any failed step */
+    return ls_fail(
+        LS_ERR_MISMATCH,
+        "rank 0 synchronises backward %" PRIu64 ", rank %d backward %" PRIu64
+        ": a rank skipped or repeated a synchronised backward (no_sync on some ranks only, or batches that differ in "
+        "number); let all ranks synchronise the same steps",
+        reducer->records[0].step, other, reducer->records[other].step);
+}
+
+/* The records tell that the step failed; all ranks read the same records and take the same way. */
+static ls_status explain(ls_reduction *reducer) {
+    bool steps_differ = false, plans_differ = false, has_failure = false;
+    for (int rank = 0; rank < reducer->world_size; rank++) {
+        has_failure |= reducer->records[rank].status != LS_OK;
+        steps_differ |= reducer->records[rank].step != reducer->records[0].step;
+        plans_differ |= reducer->records[rank].plan_digest != reducer->records[0].plan_digest;
+    }
+    if (steps_differ) return explain_steps(reducer);
+    if (plans_differ) return ls_fail(LS_ERR_MISMATCH, "ranks lay out their buckets differently: a bug in the rebuild");
+    if (!has_failure) return explain_unused(reducer);
+    const ls_status status = ls_error_raise(&reducer->failure);
+    return agreement_reach(&reducer->agreement, status, reducer->step, AGREE_FAILURE);
+}
+
+/* ---- The end of a step ---- */
+
+/* The gradients that did not come: with late use their contents are put aside and zeros are sent in their place. */
+static void mark_the_rest(ls_reduction *reducer) {
+    LS_ASSERT_HELD(&reducer->lock);
+    for (int i = 0; i < reducer->count; i++) {
+        if (reducer->schedule.is_marked[i]) continue;
+        if (reducer->options.late_use && reducer->failure.status == LS_OK) {
+            void *gradient = storage_gradient(&reducer->storage, i);
+            reducer->saved[i] = ls_alloc_raw(reducer->bytes[i]);
+            if (reducer->saved[i]) {
+                memcpy(reducer->saved[i], gradient, reducer->bytes[i]);
+                memset(gradient, 0, reducer->bytes[i]);
+            } else {
+                note_failure(reducer, LS_ERR_MEMORY);
+            }
+            reducer->own.unused_count++;
+        }
+        schedule_mark(&reducer->schedule, i);
+    }
+}
+
+/* Averages: sums over the number of ranks. */
+static void divide(const ls_reduction *reducer, ls_dtype dtype, void *data, size_t count) {
+    if (reducer->world_size == 1) return;
+    if (dtype == LS_F32) {
+        float *values = data;
+        const float divisor = (float)reducer->world_size;
+        for (size_t i = 0; i < count; i++) values[i] /= divisor;
+    } else {
+        double *values = data;
+        const double divisor = reducer->world_size;
+        for (size_t i = 0; i < count; i++) values[i] /= divisor;
+    }
+}
+
+static ls_status drain_bucket(ls_reduction *reducer, int bucket) {
+    bucket_slot *slot = &reducer->slots[bucket];
+    const uint64_t *used = reducer->options.find_unused_parameters && !reducer->options.late_use ? reducer->used : NULL;
+    storage_run run;
+    int cursor = 0;
+    for (int i = 0; i < slot->work_count; i++) {
+        ls_work **work = &reducer->works[slot->first_work + i];
+        const int64_t waiting_ns = ls_now_ns();
+        LS_TRY(ls_work_wait(*work, 0));
+        int64_t start_ns = 0, end_ns = 0;
+        work_times(*work, &start_ns, &end_ns);
+        if (i == 0) slot->start_ns = start_ns;
+        slot->end_ns = end_ns;
+        trace_span("wait", slot->name, waiting_ns, ls_now_ns());
+        trace_span_on("communication", "bucket", slot->name, start_ns, end_ns);
+        ls_work_close(work);
+        if (storage_next_run(&reducer->storage, bucket, used, reducer->bytes, &cursor, &run))
+            divide(reducer, reducer->storage.plan.dtype_of[bucket], run.data, run.count);
+    }
+    ls_mutex_lock(&reducer->lock);
+    const ls_status status = schedule_reduced(&reducer->schedule, bucket);
+    ls_mutex_unlock(&reducer->lock);
+    return status;
+}
+
+static ls_status await_footer(ls_reduction *reducer) {
+    LS_TRY(wait_and_close(&reducer->footer_work));
+    LS_TRY(wait_and_close(&reducer->used_work));
+    ls_point("ddp.footer.taken");
+    bool is_good_everywhere = true, all_full = true;
+    for (int rank = 0; rank < reducer->world_size; rank++) {
+        is_good_everywhere &= is_good(reducer, &reducer->records[rank]);
+        all_full &= reducer->records[rank].unused_count == 0;
+    }
+    if (!is_good_everywhere) return explain(reducer);
+    if (reducer->options.late_use) reducer->rebuild_is_due = all_full && !reducer->has_rebuilt;
+    return LS_OK;
+}
+
+/* Everything still to be posted, in the one order: the buckets left, then the footer. */
+static ls_status post_rest(ls_reduction *reducer) {
+    ls_mutex_lock(&reducer->lock);
+    mark_the_rest(reducer);
+    launch(reducer);
+    ls_status status = ls_error_raise(&reducer->lost);
+    if (status == LS_OK) {
+        reducer->own.status = reducer->failure.status;
+        memcpy(reducer->used_here, reducer->used, bitmap_words(reducer->count) * sizeof *reducer->used);
+        status = post_records(reducer, AGREE_FOOTER, &reducer->footer_work);
+        if (status == LS_OK && reducer->options.late_use && reducer->options.find_unused_parameters)
+            status = post_used(reducer, AGREE_FOOTER);
+    }
+    ls_mutex_unlock(&reducer->lock);
+    ls_point("ddp.footer.posted");
+    return status;
+}
+
+static ls_status await_header(ls_reduction *reducer) {
+    LS_TRY(ls_error_raise(&reducer->lost));
+    LS_TRY(ls_work_wait(reducer->header_work, 0));
+    if (reducer->used_work) LS_TRY(ls_work_wait(reducer->used_work, 0));
+    ls_mutex_lock(&reducer->lock);
+    take_header(reducer);
+    ls_mutex_unlock(&reducer->lock);
+    ls_point("ddp.header.taken");
+    ls_work_close(&reducer->header_work);
+    ls_work_close(&reducer->used_work);
+    return LS_OK;
+}
+
+static ls_status run_to_the_end(ls_reduction *reducer) {
+    LS_TRY(await_header(reducer));
+    if (!reducer->header_is_good) return explain(reducer);
+    LS_TRY(post_rest(reducer));
+    for (int bucket = 0; bucket < reducer->storage.plan.bucket_count; bucket++) LS_TRY(drain_bucket(reducer, bucket));
+    return await_footer(reducer);
+}
+
+/* Puts back what no rank used, lets go of handles, and readies the schedule for the next step. */
+static void clean_up(ls_reduction *reducer, ls_status status) {
+    for (int i = 0; i < reducer->count; i++) {
+        if (reducer->saved[i] && status == LS_OK && !bitmap_has(reducer->used, i))
+            memcpy(storage_gradient(&reducer->storage, i), reducer->saved[i], reducer->bytes[i]);
+        ls_free(reducer->saved[i]);
+        reducer->saved[i] = NULL;
+    }
+    for (int i = 0; i < reducer->work_count; i++) ls_work_close(&reducer->works[i]);
+    ls_work_close(&reducer->header_work);
+    ls_work_close(&reducer->used_work);
+    ls_work_close(&reducer->footer_work);
+    if (status != LS_OK || reducer->options.keep_buckets) reducer->rebuild_is_due = false;
+    ls_mutex_lock(&reducer->lock);
+    if (status == LS_OK) status = schedule_settled(&reducer->schedule);
+    if (status != LS_OK) schedule_reset(&reducer->schedule);
+    ls_mutex_unlock(&reducer->lock);
+}
+
+ls_status reducer_finish(ls_reduction *reducer, ls_status failure) {
+    if (reducer->broken.status != LS_OK) return ls_error_raise(&reducer->broken);
+    reducer_fail(reducer, failure);
+    const ls_status status = run_to_the_end(reducer);
+    ls_error error;
+    ls_error_capture(&error, status);
+    clean_up(reducer, status);
+    return ls_error_raise(&error);
+}
