@@ -1,5 +1,6 @@
 /* store.c: the public calls: each checks what it was given, asks the backend, and says what went wrong. */
 #include "store/backend.h"
+#include "store/table.h"
 
 #include "base/clock.h"
 #include "base/context.h"
@@ -83,11 +84,14 @@ static ls_status call(ls_store *store, const store_request *request, store_reply
     LS_TRY(check(store, request));
     if (timeout_ms == 0) timeout_ms = STORE_DEFAULT_TIMEOUT_MS;
     const ls_status status = store->backend->call(store, request, reply, ls_deadline_after_ms(timeout_ms));
+    if (status != LS_ERR_TIMEOUT) return status;
     char rank[24];
-    if (status == LS_ERR_TIMEOUT)
-        return ls_fail(LS_ERR_TIMEOUT, "%sstore %s: key \"%s\" was not set within %" PRId64 " ms",
-                       speaker(rank, sizeof rank), store_operation_name(request->operation), request->key, timeout_ms);
-    return status;
+    if (store_operation_waits(request->operation))
+        return ls_fail(status, "%sstore %s: key \"%s\" was not set within %" PRId64 " ms", speaker(rank, sizeof rank),
+                       store_operation_name(request->operation), request->key, timeout_ms);
+    return ls_fail(status,
+                   "%sstore %s of key \"%s\": the launcher did not answer within %" PRId64 " ms; is it stopped?",
+                   speaker(rank, sizeof rank), store_operation_name(request->operation), request->key, timeout_ms);
 }
 
 ls_status ls_store_set(ls_store *store, const char *key, const void *value, size_t bytes) {

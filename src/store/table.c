@@ -220,3 +220,7 @@ bool store_operation_sets(store_operation operation) {
     return operation == STORE_SET || operation == STORE_ADD || operation == STORE_COMPARE_SET ||
            operation == STORE_SET_DESCRIPTORS;
 }
+
+bool store_operation_waits(store_operation operation) {
+    return operation == STORE_GET || operation == STORE_WAIT || operation == STORE_GET_DESCRIPTORS;
+}

@@ -27,4 +27,7 @@ ls_status store_table_apply(store_table *table, const store_request *request, st
 /* Whether a request of this kind may have set a key that others wait for. */
 bool store_operation_sets(store_operation operation);
 
+/* Whether a request of this kind waits for its key. */
+bool store_operation_waits(store_operation operation);
+
 #endif
