@@ -5,18 +5,15 @@
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/fault.h"
+#include "base/file.h"
 #include "base/memory.h"
 
 #include <lockstep/data.h>
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define PACKAGE "dataset-fashion-mnist"
@@ -47,56 +44,12 @@ static void close_images(void *context) {
     ls_free(from);
 }
 
-/* The whole content of a regular file. */
-static ls_status read_file(const char *path, uint8_t **bytes, size_t *size) {
-    ls_status status = LS_ERR_IO;
-    const int file = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return ls_fail_errno(LS_ERR_IO, errno, "data set: cannot open \"%s\"", path);
-    struct stat found;
-    const int result = ls_fault(LS_FAULT_SYSCALL) ? (errno = EIO, -1) : fstat(file, &found);
-    if (result < 0) {
-        ls_fail_errno(status, errno, "data set: cannot look at \"%s\"", path);
-        goto out;
-    }
-    if (!S_ISREG(found.st_mode)) {
-        ls_fail(status, "data set: \"%s\" is not a file; name the file itself", path);
-        goto out;
-    }
-    *size = (size_t)found.st_size;
-    *bytes = ls_alloc_raw(*size);
-    if (!*bytes) {
-        status = LS_ERR_MEMORY;
-        goto out;
-    }
-    /* A file that shrinks meanwhile is told apart by the parser, as one that is too short. */
-    size_t got = 0;
-    while (got < *size) {
-        const ssize_t part = ls_fault(LS_FAULT_SYSCALL) ? (errno = EIO, -1) : read(file, *bytes + got, *size - got);
-        if (part == 0) break;
-        if (part > 0)
-            got += (size_t)part;
-        else if (errno != EINTR) {
-            ls_fail_errno(status, errno, "data set: cannot read \"%s\"", path);
-            goto out;
-        }
-    }
-    *size = got;
-    status = LS_OK;
-out:
-    close(file);
-    if (status) {
-        ls_free(*bytes);
-        *bytes = NULL;
-    }
-    return status;
-}
-
 static ls_status read_idx_file(idx_array *array, const char *path, int ndim) {
     uint8_t *bytes = NULL;
     size_t size = 0;
-    LS_TRY(read_file(path, &bytes, &size));
+    LS_TRY(ls_file_read(path, &bytes, &size));
     ls_status status = idx_read(array, bytes, size, ndim);
-    if (status) status = ls_fail_within(status, "data set: \"%s\"", path);
+    if (status) status = ls_fail_within(status, "\"%s\"", path);
     ls_free(bytes);
     return status;
 }
