@@ -43,7 +43,8 @@ LS_API void ls_optim_zero_grad(ls_optim *optim);
 LS_API double ls_optim_lr(const ls_optim *optim);
 LS_API void ls_optim_set_lr(ls_optim *optim, double lr);
 
-/* lr = base * gamma^(epoch / step_epochs), whole division: a step schedule. Call at the start of each epoch. */
+/* lr = base * gamma^(epoch / step_epochs), whole division: a step schedule; step_epochs 0 keeps the base. Call at the start
+ * of each epoch. */
 typedef struct ls_step_schedule {
     double base_lr;
     double gamma;
