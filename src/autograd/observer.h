@@ -22,7 +22,9 @@ typedef struct autograd_observer {
     void *context;
 } autograd_observer;
 
-/* Lists the observer in the thread's step (also outside ls_step_begin); a no-op when listed already. */
+/* Lists the observer, known by its address, in the thread's step (also outside ls_step_begin); a no-op when listed already.
+ * ls_step_end empties the list. A backward whose tape reaches an observer that is no longer listed (the second of two backwards
+ * after two forwards) calls it too, after the listed ones. ls_last_error() is the sentence of `failure` in begin and finish. */
 ls_status autograd_observer_list(const autograd_observer *observer);
 
 /* Marks that the tape of `output` contains the observer: returns the tensor to hand out instead (the caller's hold on `output`
@@ -33,6 +35,9 @@ ls_tensor *autograd_observer_mark(const autograd_observer *observer, ls_tensor *
 void autograd_observer_forget(const autograd_observer *observer);
 
 /* Whether ops record here: false in no-gradient regions. */
+bool autograd_grad_is_on(void);
+
+/* Whether ops record now: false inside ls_no_grad_begin ... ls_no_grad_end. */
 bool autograd_grad_is_on(void);
 
 /* ---- Leaves ---- */

@@ -1,0 +1,119 @@
+/* observer.c: the list of observers, and their marks on the tape. */
+#include "autograd/observer.h"
+
+#include "autograd/marks.h"
+#include "autograd/op.h"
+#include "autograd/state.h"
+#include "autograd/step.h"
+
+#include <string.h>
+
+static listed_observer *find(const autograd_observer *observer) {
+    autograd_state *state = autograd_state_here();
+    for (int i = 0; i < state->listed_count; i++)
+        if (state->listed[i].observer == observer) return &state->listed[i];
+    return NULL;
+}
+
+/* Room for all that is listed and for every mark of the tape: so a backward that finds a mark can list it without fail. */
+static ls_status reserve(int more_listed, int more_marks) {
+    autograd_state *state = autograd_state_here();
+    const int count = state->listed_count + more_listed + state->mark_count + more_marks;
+    return autograd_reserve((void **)&state->listed, &state->listed_capacity, count, sizeof state->listed[0]);
+}
+
+static listed_observer *append(const autograd_observer *observer) {
+    autograd_state *state = autograd_state_here();
+    listed_observer *entry = &state->listed[state->listed_count++];
+    *entry = (listed_observer){.observer = observer};
+    return entry;
+}
+
+ls_status autograd_observer_list(const autograd_observer *observer) {
+    if (find(observer)) return LS_OK;
+    LS_TRY(reserve(1, 0));
+    append(observer);
+    return LS_OK;
+}
+
+/* ---- Marks: an identity on the tape that names the observer ---- */
+
+static ls_status mark_backward(backward_call *call) {
+    return op_pass(call, 0, true);
+}
+
+static void unlink_mark(autograd_node *mark) {
+    autograd_state *state = autograd_state_here();
+    autograd_node *previous = mark->attributes.mark.previous, *next = mark->attributes.mark.next;
+    if (previous) previous->attributes.mark.next = next;
+    if (next) next->attributes.mark.previous = previous;
+    if (state->marks == mark) state->marks = next;
+    state->mark_count--;
+    autograd_give_back_empty_lists();
+}
+
+static const autograd_op mark_op = {
+    .name = "a wrapped module's output", .backward = mark_backward, .destroy = unlink_mark};
+
+static void link_mark(autograd_node *mark, const autograd_observer *observer) {
+    autograd_state *state = autograd_state_here();
+    mark->attributes.mark.observer = observer;
+    mark->attributes.mark.previous = NULL;
+    mark->attributes.mark.next = state->marks;
+    if (state->marks) state->marks->attributes.mark.previous = mark;
+    state->marks = mark;
+    state->mark_count++;
+}
+
+ls_tensor *autograd_observer_mark(const autograd_observer *observer, ls_tensor *output) {
+    if (!output || !node_is_needed(&output, 1)) return output;
+    ls_tensor *result = NULL;
+    ls_status status = reserve(0, 1);
+    if (status == LS_OK) status = tensor_create_alias(&result, output);
+    autograd_node *mark = status == LS_OK ? node_create(&mark_op, &output, 1, 0) : NULL;
+    if (!mark) {
+        ls_tensor_close(&result);
+        autograd_hold_instead(output, NULL);
+        autograd_fail(LS_ERR_MEMORY);
+        return NULL;
+    }
+    link_mark(mark, observer);
+    node_attach(mark, result);
+    autograd_hold_instead(output, result);
+    return result;
+}
+
+void autograd_observer_forget(const autograd_observer *observer) {
+    autograd_state *state = autograd_state_here();
+    for (autograd_node *mark = state->marks; mark; mark = mark->attributes.mark.next)
+        if (mark->attributes.mark.observer == observer) mark->attributes.mark.observer = NULL;
+    listed_observer *entry = find(observer);
+    if (!entry) return;
+    state->listed_count--;
+    memmove(entry, entry + 1, (size_t)(&state->listed[state->listed_count] - entry) * sizeof *entry);
+    autograd_give_back_empty_lists();
+}
+
+/* ---- What backward asks ---- */
+
+void marks_reach(const autograd_node *node) {
+    const autograd_observer *observer = node->op == &mark_op ? node->attributes.mark.observer : NULL;
+    if (!observer) return;
+    listed_observer *entry = find(observer);
+    if (!entry) entry = append(observer);
+    entry->takes_part = true;
+}
+
+void marks_reach_all_listed(void) {
+    autograd_state *state = autograd_state_here();
+    for (int i = 0; i < state->listed_count; i++) state->listed[i].takes_part = true;
+}
+
+void marks_unlist_called(void) {
+    autograd_state *state = autograd_state_here();
+    int kept = 0;
+    for (int i = 0; i < state->listed_count; i++)
+        if (!state->listed[i].takes_part) state->listed[kept++] = state->listed[i];
+    state->listed_count = kept;
+    autograd_give_back_empty_lists();
+}
