@@ -37,7 +37,10 @@ static ls_status adopt(ls_optim *optim, ls_module *module, int p) {
     ls_tensor *const parameter = ls_module_parameter(module, p);
     const char *const name = ls_module_parameter_name(module, p);
     if (!kernels_for(ls_tensor_dtype(parameter))) {
-        return ls_fail_within(LS_ERR_UNSUPPORTED, "%s on the parameter %s", optim->rule->name, name);
+        /* A type without kernels, or LOCKSTEP_KERNELS asks for what is not there: the sentence says which. */
+        const bool is_type = !kernels_reference(ls_tensor_dtype(parameter));
+        return ls_fail_within(is_type ? LS_ERR_UNSUPPORTED : LS_ERR_ENVIRONMENT, "%s on the parameter %s",
+                              optim->rule->name, name);
     }
     optim->parameters[p] = ls_tensor_keep(parameter);
     for (int k = 0; k < optim->rule->state_count; k++) {
