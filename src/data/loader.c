@@ -188,28 +188,37 @@ static void close_batch(ls_batch *batch) {
     ls_tensor_close(&batch->index);
 }
 
-/* Bytes of `count` elements, rounded up to where the next array may start; SIZE_MAX when there are too many. */
-static size_t array_bytes(int64_t count, size_t element_bytes) {
-    size_t bytes = 0;
-    if (__builtin_mul_overflow((size_t)count, element_bytes, &bytes) || bytes > SIZE_MAX / 16) return SIZE_MAX / 16;
-    return (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+/* Adds room for `count` elements to `bytes`, each array on a line of its own; false past what a size can hold. */
+static bool add_room(size_t *bytes, int64_t count, size_t element_bytes) {
+    size_t more = 0;
+    return !__builtin_mul_overflow((size_t)count, element_bytes, &more) &&
+           !__builtin_add_overflow(more, (size_t)LS_ALIGNMENT - 1, &more) &&
+           !__builtin_add_overflow(*bytes, more / LS_ALIGNMENT * LS_ALIGNMENT, bytes);
 }
 
 static ls_status make_slots(ls_loader *loader) {
     const int64_t batch = loader->sampler.options.batch;
-    const size_t x_bytes = array_bytes(batch, loader->x_bytes), y_bytes = array_bytes(batch, loader->y_bytes);
-    const size_t index_bytes = array_bytes(batch, sizeof(int64_t)), slot_bytes = x_bytes + y_bytes + index_bytes;
+    size_t y_at = 0, index_at = 0, slot_bytes = 0, all_bytes = 0;
+    bool is_possible = add_room(&y_at, batch, loader->x_bytes);
+    index_at = y_at;
+    is_possible = is_possible && add_room(&index_at, batch, loader->y_bytes);
+    slot_bytes = index_at;
+    is_possible = is_possible && add_room(&slot_bytes, batch, sizeof(int64_t)) &&
+                  !__builtin_mul_overflow(slot_bytes, (size_t)SLOTS, &all_bytes);
+    if (!is_possible)
+        return ls_fail(LS_ERR_MEMORY, "loader: batches of %" PRId64 " samples are past what a size can hold", batch);
+
     loader->pool = ls_alloc(sizeof *loader->pool);
     if (!loader->pool) return LS_ERR_MEMORY;
     loader->pool->holders = 1;
-    loader->pool->memory = ls_alloc_raw(SLOTS * slot_bytes);
+    loader->pool->memory = ls_alloc_raw(all_bytes);
     if (!loader->pool->memory) return LS_ERR_MEMORY;
 
     for (int i = 0; i < SLOTS; i++) {
         slot *each = &loader->slots[i];
         each->x = loader->pool->memory + (size_t)i * slot_bytes;
-        each->y = each->x + x_bytes;
-        each->index = (int64_t *)(void *)(each->y + y_bytes);
+        each->y = each->x + y_at;
+        each->index = (int64_t *)(void *)(each->x + index_at);
         LS_TRY(make_batch(loader, each, &each->full, batch));
         const int64_t rest = loader->sampler.samples % batch;
         if (rest) LS_TRY(make_batch(loader, each, &each->last, rest));

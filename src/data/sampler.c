@@ -26,7 +26,7 @@ ls_status data_sampler_create(data_sampler *sampler, int64_t count, const ls_loa
         sampler->samples += o->rank < rest;
     else
         sampler->samples += rest > 0;
-    sampler->batches = (sampler->samples + o->batch - 1) / o->batch;
+    sampler->batches = sampler->samples / o->batch + (sampler->samples % o->batch > 0);
 
     sampler->order = ls_alloc_array((size_t)count, sizeof *sampler->order);
     if (!sampler->order) return LS_ERR_MEMORY;
