@@ -4,7 +4,8 @@
  * Leaves (tensors made by the user that require gradients) accumulate into ls_tensor_grad().
  *
  * In a step an op's failure is kept: the op returns NULL, NULL flows through the ops that follow and through ls_backward,
- * and ls_step_end returns the first error. All of this belongs to the calling thread.                                  */
+ * and ls_step_end returns the first error. All of this belongs to the calling thread: a tape is built, run backward and let go
+ * on one thread.                                                                                                        */
 #ifndef LOCKSTEP_AUTOGRAD_H
 #define LOCKSTEP_AUTOGRAD_H
 
@@ -26,7 +27,7 @@ LS_API ls_status ls_step_end(void);
 LS_API ls_status ls_step_status(void);
 
 /* Computes gradients of every leaf that `loss` (one element, f32 or f64) depends on, adding to what is there, and frees the
- * tape. NULL stands for a failed forward: wrapped modules then tell their peers, so that all ranks fail alike.
+ * tape. After an error gradients are undefined: forget them (ls_tensor_zero_grad, ls_optim_zero_grad). NULL stands for a failed forward: wrapped modules then tell their peers, so that all ranks fail alike.
  * Returns the step's status. Errors: LS_ERR_ARGUMENT (not a scalar, nothing requires gradients), LS_ERR_STATE (a second
  * backward over the same tape), LS_ERR_MEMORY, and those of the group under a wrapped module. */
 LS_API ls_status ls_backward(ls_tensor *loss);
@@ -49,7 +50,9 @@ LS_API void ls_no_grad_end(void);
 /* A user's own op. The caller has computed `output` (a fresh tensor) from `inputs`; this records how gradients flow back.
  * backward   writes the gradient of each input that needs one into grad_inputs[i] (zeroed, the input's shape; NULL where
  *            none is needed). grad_output has the output's shape. `context` is what was given here.
- * destroy    called once when the tape lets go of the op (also when nothing needed recording); may be NULL
+ * destroy    called once when the tape lets go of the op (also when nothing needed recording, and on error); may be NULL
+ * Takes over the caller's hold on `output`, also on error: like any op's result it belongs to the step, outside a step to the
+ * caller. A NULL among output and inputs flows through.
  * Returns `output`, now a member of the tape, or NULL with the error set. */
 typedef ls_status (*ls_backward_function)(void *context, const ls_tensor *grad_output, ls_tensor **grad_inputs);
 LS_API ls_tensor *ls_op_record(const char *name, ls_tensor *output, ls_tensor *const *inputs, int input_count,
