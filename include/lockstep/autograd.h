@@ -27,9 +27,10 @@ LS_API ls_status ls_step_end(void);
 LS_API ls_status ls_step_status(void);
 
 /* Computes gradients of every leaf that `loss` (one element, f32 or f64) depends on, adding to what is there, and frees the
- * tape. After an error gradients are undefined: forget them (ls_tensor_zero_grad, ls_optim_zero_grad). NULL stands for a failed forward: wrapped modules then tell their peers, so that all ranks fail alike.
- * Returns the step's status. Errors: LS_ERR_ARGUMENT (not a scalar, nothing requires gradients), LS_ERR_STATE (a second
- * backward over the same tape), LS_ERR_MEMORY, and those of the group under a wrapped module. */
+ * tape. NULL stands for a failed forward: wrapped modules then tell their peers, so that all ranks fail alike.
+ * Returns the step's status. After an error gradients are undefined: forget them (ls_tensor_zero_grad, ls_optim_zero_grad).
+ * Errors: LS_ERR_ARGUMENT (not a scalar, nothing requires gradients), LS_ERR_STATE (a second backward over the same tape; a
+ * saved tensor was written since the forward), LS_ERR_MEMORY, and those of the group under a wrapped module. */
 LS_API ls_status ls_backward(ls_tensor *loss);
 
 /* Whether a leaf takes gradients. Only for tensors that no op returned; f32 and f64. */

@@ -61,9 +61,9 @@ typedef struct ls_module_callbacks {
 /* `children` (may be NULL) are taken over and can be run by the callback, which finds them by ls_module_child. */
 LS_API ls_status ls_module_create(ls_module **module, const ls_module_callbacks *callbacks, const ls_child *children);
 
-/* Adds a parameter or a buffer; the module takes over the caller's hold on `tensor`, also on error. Names are unique in a module,
- * not empty and without dots; the same tensor under two names is one (tied) parameter. A parameter (f32 or f64) requires
- * gradients from then on; ls_tensor_set_requires_grad(tensor, false) freezes it.
+/* Adds a parameter or a buffer; the module takes over the caller's hold on `tensor`, also on error. Names are unique in a
+ * module, not empty and without dots; the same tensor under two names is one (tied) parameter. A parameter (f32 or f64)
+ * requires gradients from then on; ls_tensor_set_requires_grad(tensor, false) freezes it.
  * Errors: LS_ERR_ARGUMENT, LS_ERR_MEMORY. */
 LS_API ls_status ls_module_add_parameter(ls_module *module, const char *name, ls_tensor *tensor);
 LS_API ls_status ls_module_add_buffer(ls_module *module, const char *name, ls_tensor *tensor);
@@ -85,8 +85,8 @@ LS_API ls_status ls_module_forward_many(ls_module *module, ls_tensor *const *inp
 LS_API void ls_module_train(ls_module *module, bool is_training);
 LS_API bool ls_module_is_training(const ls_module *module);
 
-/* The parameters of the whole tree, tied ones once, under their first name, in PyTorch's order: a module's own as they were
- * registered, then those of its children. Names and tensors are the module's. */
+/* The parameters of the whole tree, tied ones once, under their first name, in PyTorch's order: a module's own as they
+ * were registered, then those of its children. Names and tensors are the module's. */
 LS_API int ls_module_parameter_count(const ls_module *module);
 LS_API ls_tensor *ls_module_parameter(const ls_module *module, int index);
 LS_API const char *ls_module_parameter_name(const ls_module *module, int index);
