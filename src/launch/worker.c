@@ -1,0 +1,116 @@
+/* worker.c: fork, then the shim, a few calls in the child before the program itself:
+ *
+ *   1. a session, and with it a process group, of its own: it is signalled and ended whole, and apart from the terminal
+ *   2. death of the launcher kills it (PR_SET_PDEATHSIG)
+ *   3. unless the launcher has died already: the parent is checked after 2, so no moment is left open
+ *   4. standard descriptors, the signal mask, exec; what exec says goes back through a pipe that closes when it succeeds
+ *
+ * Between fork and exec only calls that are safe after a fork are made.                                               */
+#include "launch/worker.h"
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/fault.h"
+#include "base/memory.h"
+#include "launch/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* --- the program --------------------------------------------------------------------------------------------------- */
+
+static bool is_program(const char *path) {
+    struct stat about;
+    return stat(path, &about) == 0 && S_ISREG(about.st_mode) && access(path, X_OK) == 0;
+}
+
+/* Looks along PATH; NULL when it is nowhere there. */
+static char *search(const char *name) {
+    const char *folders = ls_env_text("PATH");
+    if (!folders) folders = "/usr/local/bin:/usr/bin:/bin";
+    for (const char *at = folders;; at++) {
+        const size_t length = strcspn(at, ":");
+        const size_t bytes = length + strlen(name) + 3;
+        char *path = ls_alloc(bytes);
+        if (!path) return NULL;
+        snprintf(path, bytes, "%.*s/%s", length ? (int)length : 1, length ? at : ".", name);
+        if (is_program(path)) return path;
+        ls_free(path);
+        at += length;
+        if (!*at) break;
+    }
+    ls_fail(LS_ERR_ARGUMENT, "program not found: \"%s\" is in no folder of PATH; a file of this folder is called ./%s",
+            name, name);
+    return NULL;
+}
+
+ls_status launch_find_program(const char *name, char **path, int *exit_code) {
+    *path = NULL;
+    *exit_code = LAUNCH_EXIT_NOT_FOUND;
+    if (!*name) return ls_fail(LS_ERR_ARGUMENT, "program not found: its name is empty");
+    if (!strchr(name, '/')) {
+        *path = search(name);
+        return *path ? LS_OK : LS_ERR_ARGUMENT;
+    }
+    if (access(name, F_OK) != 0) return ls_fail_errno(LS_ERR_ARGUMENT, errno, "program not found: \"%s\"", name);
+    *exit_code = LAUNCH_EXIT_NO_PROGRAM;
+    if (!is_program(name))
+        return ls_fail(LS_ERR_ARGUMENT, "\"%s\" is no program: not a file that may be executed", name);
+    *path = ls_strdup(name);
+    return *path ? LS_OK : LS_ERR_MEMORY;
+}
+
+/* --- the shim ------------------------------------------------------------------------------------------------------ */
+
+static _Noreturn void become_program(const launch_start *start, pid_t launcher, int report) {
+    setsid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher) _exit(128 + SIGKILL);
+    const struct sigaction standard = {.sa_handler = SIG_DFL};
+    if (!start->ignores_pipe_signal) sigaction(SIGPIPE, &standard, NULL);
+    setrlimit(RLIMIT_NOFILE, &start->descriptors);
+    const int wanted[3] = {start->input, start->output, start->error_output};
+    bool is_ready = true;
+    for (int i = 0; i < 3; i++) is_ready = is_ready && (wanted[i] == i || dup2(wanted[i], i) >= 0);
+    if (is_ready && fcntl(start->door, F_SETFD, 0) == 0 && sigprocmask(SIG_SETMASK, &start->mask, NULL) == 0)
+        execve(start->path, start->arguments, start->environment);
+    const int failure = errno;
+    while (write(report, &failure, sizeof failure) < 0 && errno == EINTR) {}
+    _exit(LAUNCH_EXIT_NO_PROGRAM);
+}
+
+/* What exec said: 0 when the pipe closed without a word. */
+static int read_report(int report) {
+    int failure = 0;
+    ssize_t bytes;
+    do bytes = read(report, &failure, sizeof failure);
+    while (bytes < 0 && errno == EINTR);
+    return bytes == (ssize_t)sizeof failure ? failure : 0;
+}
+
+ls_status launch_worker_start(const launch_start *start, pid_t *started) {
+    int report[2];
+    const int failed = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : pipe2(report, O_CLOEXEC);
+    if (failed) return ls_fail_errno(LS_ERR_IO, errno, "cannot make a pipe for a worker's start");
+    const pid_t launcher = getpid();
+    const pid_t pid = ls_fault(LS_FAULT_SYSCALL) ? (errno = EAGAIN, -1) : fork();
+    if (pid == 0) become_program(start, launcher, report[1]);
+    int failure = errno;
+    close(report[1]);
+    if (pid > 0) failure = read_report(report[0]);
+    close(report[0]);
+    if (pid < 0) return ls_fail_errno(LS_ERR_IO, failure, "cannot start a process; raise the limit on processes");
+    if (failure) {
+        waitpid(pid, NULL, 0);
+        const ls_status status = failure == ENOMEM || failure == EAGAIN ? LS_ERR_IO : LS_ERR_ARGUMENT;
+        return ls_fail_errno(status, failure, "cannot execute \"%s\"", start->path);
+    }
+    *started = pid;
+    return LS_OK;
+}

@@ -1,0 +1,71 @@
+/* doctor.c: `lockstep doctor`: what this machine has of what Lockstep can use, and how to get what is missing. */
+#include "tools/tools.h"
+
+#include "launch/cores.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+static void say(const char *what, bool is_there, const char *there, const char *missing) {
+    printf("%-22s %-4s %s\n", what, is_there ? "yes" : "no", is_there ? there : missing);
+}
+
+static bool is_on_path(const char *program) {
+    const char *folders = getenv("PATH");
+    for (const char *at = folders; at && *at; at += strspn(at, ":")) {
+        char path[PATH_MAX];
+        const size_t length = strcspn(at, ":");
+        snprintf(path, sizeof path, "%.*s/%s", (int)length, at, program);
+        if (access(path, X_OK) == 0) return true;
+        at += length;
+    }
+    return false;
+}
+
+/* Both are what the shared-memory ranks stand on; some sandboxes refuse them. */
+static bool has_pidfd(void) {
+    const long descriptor = syscall(SYS_pidfd_open, getpid(), 0);
+    if (descriptor >= 0) close((int)descriptor);
+    return descriptor >= 0;
+}
+
+static bool has_sealed_memory(void) {
+    const int descriptor = memfd_create("lockstep-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (descriptor >= 0) close(descriptor);
+    return descriptor >= 0;
+}
+
+int doctor_main(int argc, char **argv) {
+    if (argc > 1) {
+        const bool is_help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
+        if (!is_help) fprintf(stderr, "lockstep doctor: unknown option \"%s\"\n", argv[1]);
+        fputs("Usage: lockstep doctor\n\nSays what this machine has, what is missing, and how to get it.\n",
+              is_help ? stdout : stderr);
+        return is_help ? 0 : 2;
+    }
+    struct utsname system;
+    uname(&system);
+    printf("lockstep %s on %s %s, %s\n", ls_version(), system.sysname, system.release, system.machine);
+    printf("%-22s %-4d of %ld processors (affinity and cgroup quota counted)\n", "cores for ranks", launch_cores(),
+           sysconf(_SC_NPROCESSORS_ONLN));
+    say("pidfd", has_pidfd(), "a rank's death is seen at once", "needs Linux 5.3, or a sandbox that allows pidfd_open");
+    say("sealed memory", has_sealed_memory(), "ranks share memory by memfd",
+        "needs a sandbox that allows memfd_create");
+#ifdef LS_HAVE_ONEDNN
+    say("oneDNN", true, "fast kernels are built in", "");
+#else
+    say("oneDNN", false, "", "plain loops train many times slower: install libdnnl-dev and build again");
+#endif
+    say("Open MPI", is_on_path("mpirun"), "`lockstep bench` measures beside it",
+        "only a yardstick: install openmpi-bin");
+    say("gnuplot", is_on_path("gnuplot"), "draws training curves", "curves stay CSV: install gnuplot-nox");
+    say("Fashion-MNIST", access("/usr/share/datasets/fashion-mnist", R_OK) == 0, "the examples' images",
+        "install dataset-fashion-mnist");
+    return 0;
+}
