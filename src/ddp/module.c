@@ -26,7 +26,7 @@
 struct ls_ddp {
     ls_module *module; /* held */
     ls_reduction core;
-    bool keep_local_buffers;
+    bool keep_local_buffers, is_hooked;
     int leaf_count;
     ls_tensor **leaves; /* [leaf_count] held, those that are reduced */
     int bystander_count;
@@ -271,13 +271,26 @@ static ls_status broadcast_state(ls_ddp *ddp) {
     return LS_OK;
 }
 
+/* The module first: when another wrap has hooked it, its leaves are that one's too. */
 static ls_status hook_up(ls_ddp *ddp) {
+    const nn_hooks hooks = {.before = before_forward, .after = after_forward, .context = ddp};
+    LS_TRY(nn_module_set_hooks(ddp->module, &hooks));
+    ddp->is_hooked = true;
     for (int i = 0; i < ddp->leaf_count; i++) {
         LS_TRY(set_home(ddp, i, storage_gradient(&ddp->core.storage, i)));
         LS_TRY(autograd_leaf_set_hook(ddp->leaves[i], gradient_ready, ddp, i));
     }
-    const nn_hooks hooks = {.before = before_forward, .after = after_forward, .context = ddp};
-    return nn_module_set_hooks(ddp->module, &hooks);
+    return LS_OK;
+}
+
+static void unhook(ls_ddp *ddp) {
+    if (!ddp->is_hooked) return;
+    nn_module_set_hooks(ddp->module, NULL);
+    for (int i = 0; i < ddp->leaf_count; i++) {
+        autograd_leaf_set_hook(ddp->leaves[i], NULL, NULL, 0);
+        ls_tensor_zero_grad(ddp->leaves[i]); /* so that leaving the bucket needs no copy and cannot fail */
+        autograd_leaf_set_home(ddp->leaves[i], NULL);
+    }
 }
 
 static ls_status wrap(ls_ddp *ddp, ls_group *group, const ls_ddp_options *options) {
@@ -325,12 +338,7 @@ void ls_ddp_close(ls_ddp **handle) {
     ls_ddp *ddp = *handle;
     *handle = NULL;
     autograd_observer_forget(&ddp->observer);
-    nn_module_set_hooks(ddp->module, NULL);
-    for (int i = 0; i < ddp->leaf_count; i++) {
-        autograd_leaf_set_hook(ddp->leaves[i], NULL, NULL, 0);
-        ls_tensor_zero_grad(ddp->leaves[i]); /* so that leaving the bucket needs no copy and cannot fail */
-        autograd_leaf_set_home(ddp->leaves[i], NULL);
-    }
+    unhook(ddp);
     if (ddp->core.group) reducer_clear(&ddp->core);
     let_go(ddp->leaves, ddp->leaf_count);
     let_go(ddp->bystanders, ddp->bystander_count);
