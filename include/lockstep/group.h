@@ -69,7 +69,7 @@ LS_API void ls_group_free(ls_group *group, void *memory);
 /* Combines `count` elements of `data` over all ranks, in place; every rank ends with the same bits.
  *
  * data     [count] elements of `dtype`; aligned to the element; best from ls_group_alloc (then nothing is copied)
- * dtype    LS_F32, LS_F64, LS_I64, LS_U8
+ * dtype    LS_F32, LS_F64, LS_I64, LS_U8; sums of integers wrap around, a NaN in a maximum stays
  * work     receives a handle to wait on, owned by the caller; NULL makes the call block
  *
  * Errors: LS_ERR_ARGUMENT; LS_ERR_MISMATCH, LS_ERR_PEER_LOST, LS_ERR_ABORTED name the ranks in ls_last_error(). */

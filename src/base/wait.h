@@ -29,6 +29,24 @@ int ls_descriptors_wait(struct pollfd *descriptors, size_t count, int64_t deadli
 /* Sleeps until `deadline_ns`. */
 void ls_sleep_until(int64_t deadline_ns);
 
+/* Orders our earlier stores before our later loads, where each of two sides writes one word and then reads the other's: "I
+ * have published; do you sleep?" against "I sleep; have you published?". */
+static inline void ls_full_barrier(void) {
+#if defined(__SANITIZE_THREAD__)
+    static _Atomic int unused; /* ThreadSanitizer does not know fences */
+    atomic_fetch_add(&unused, 1);
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+    static _Atomic int unused;
+    atomic_fetch_add(&unused, 1);
+#else
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+#else
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 /* Tells the processor that this is a spinning loop. */
 static inline void ls_spin_hint(void) {
 #if defined(__x86_64__)

@@ -1,0 +1,52 @@
+/* live.c: the list, and the handlers of fork that walk it. */
+#include "base/live.h"
+
+#include "base/error.h"
+#include "base/fault.h"
+#include "base/thread.h"
+
+#include <errno.h>
+
+static ls_mutex lock = LS_MUTEX_INITIALIZER;
+static ls_live *first;     /* under lock */
+static bool is_registered; /* under lock: handlers are registered once and cannot be taken back */
+
+void ls_live_lock(void) {
+    ls_mutex_lock(&lock);
+}
+
+void ls_live_unlock(void) {
+    ls_mutex_unlock(&lock);
+}
+
+ls_live *ls_live_first(void) {
+    LS_ASSERT_HELD(&lock);
+    return first;
+}
+
+static void forked(void) {
+    for (ls_live *live = first; live; live = live->next) live->forked(live);
+    first = NULL;
+    ls_live_unlock();
+}
+
+ls_status ls_live_add(ls_live *self) {
+    LS_ASSERT_HELD(&lock);
+    if (!is_registered) {
+        const int failure = ls_fault(LS_FAULT_SYSCALL) ? ENOMEM : pthread_atfork(ls_live_lock, ls_live_unlock, forked);
+        if (failure) return ls_fail_errno(LS_ERR_MEMORY, failure, "cannot register what a forked child has to forget");
+        is_registered = true;
+    }
+    self->next = first;
+    first = self;
+    return LS_OK;
+}
+
+void ls_live_remove(ls_live *self) {
+    LS_ASSERT_HELD(&lock);
+    for (ls_live **link = &first; *link; link = &(*link)->next) {
+        if (*link != self) continue;
+        *link = self->next;
+        return;
+    }
+}

@@ -1,0 +1,103 @@
+/* in_place.c: large operations over memory of the group, which every rank maps of every rank.
+ *
+ * All-reduce: each rank combines its share of the elements, reading every rank's copy in rank order, and writes the result
+ * into every copy. A share's bytes are read and written by one rank only, and shares meet on cache lines' borders: so
+ * nothing is synchronised in between, and the bits are the same everywhere.
+ *
+ * Broadcast and all-gather: each rank reads what it needs where it lies. Then all say that they have finished, since the
+ * memory must stay untouched until the last has read it.                                                            */
+#include "group/backend/shm/shm.h"
+
+#include "base/fault.h"
+
+#include <string.h>
+
+/* What one poll does at most: some tens of microseconds. */
+#define POLL_BYTES (256u << 10)
+
+static shm_place place_of(const shm_group *shm, const backend_op *op, int rank) {
+    shm_place place;
+    memcpy(&place, shm_slot_of(shm, rank, op->number)->payload, sizeof place);
+    return place;
+}
+
+/* All ranks decide alike, from what all have published: the same memory, and for an all-reduce at the same place, so that
+ * the borders of shares are the same. */
+bool shm_in_place_is_possible(const shm_group *shm, const backend_op *op) {
+    const shm_place first = place_of(shm, op, 0);
+    if (!first.memory) return false;
+    for (int rank = 1; rank < shm->world_size; rank++) {
+        const shm_place place = place_of(shm, op, rank);
+        if (place.memory != first.memory) return false;
+        if (op->call.kind == GROUP_ALL_REDUCE && place.offset != first.offset) return false;
+    }
+    return true;
+}
+
+/* Where share `rank` begins, in bytes of the data; share `world_size` is the end. */
+static size_t border(const shm_group *shm, const backend_op *op, uint64_t offset, int rank) {
+    if (rank == shm->world_size) return op->bytes;
+    const size_t even = op->bytes / (size_t)shm->world_size * (size_t)rank;
+    const size_t past = (offset + even) % SHM_LINE;
+    return past > even ? 0 : even - past;
+}
+
+void shm_in_place_start(shm_group *shm, backend_op *op) {
+    shm_op *s = shm_op_of(op);
+    for (int rank = 0; rank < shm->world_size; rank++)
+        shm->copies[rank] = (char *)s->memory->segments[rank]->base + place_of(shm, op, rank).offset;
+    if (op->call.kind == GROUP_ALL_REDUCE) {
+        s->phase = SHM_COMBINING;
+        s->kernel = reduce_kernel_for(op->call.dtype, op->call.op);
+        s->next = border(shm, op, s->offset, shm->rank);
+        s->end = border(shm, op, s->offset, shm->rank + 1);
+        return;
+    }
+    s->phase = SHM_COPYING;
+    s->next = 0;
+    s->end = op->call.kind == GROUP_ALL_GATHER ? op->bytes * (size_t)shm->world_size : op->bytes;
+    if (op->call.kind == GROUP_BROADCAST && op->call.root == shm->rank) s->end = 0;
+}
+
+static backend_progress begin_finishing(shm_group *shm, backend_op *op) {
+    shm_op_of(op)->phase = SHM_FINISHING;
+    /* Release: what we wrote and that we have read. */
+    atomic_store_explicit(&shm_own_board(shm)->finished.value, op->number, memory_order_release);
+    ls_point("shm.in_place.finished");
+    return shm_in_place_finish(shm, op) == BACKEND_DONE ? BACKEND_DONE : BACKEND_MOVED;
+}
+
+backend_progress shm_in_place_combine(shm_group *shm, backend_op *op) {
+    shm_op *s = shm_op_of(op);
+    const size_t left = s->end - s->next, now = left < POLL_BYTES ? left : POLL_BYTES;
+    const size_t element_bytes = ls_dtype_size(op->call.dtype);
+    if (now) reduce_in_place(s->kernel, element_bytes, shm->copies, shm->world_size, s->next, now / element_bytes);
+    s->next += now;
+    ls_point("shm.in_place.combined");
+    return s->next < s->end ? BACKEND_MOVED : begin_finishing(shm, op);
+}
+
+backend_progress shm_in_place_copy(shm_group *shm, backend_op *op) {
+    shm_op *s = shm_op_of(op);
+    if (s->next < s->end) {
+        const bool is_gather = op->call.kind == GROUP_ALL_GATHER;
+        const int from = is_gather ? (int)(s->next / op->bytes) : op->call.root;
+        const size_t at = s->next % op->bytes, left = op->bytes - at, now = left < POLL_BYTES ? left : POLL_BYTES;
+        char *into = (char *)op->call.data + s->next;
+        const char *source = (const char *)(from == shm->rank ? op->call.send : shm->copies[from]) + at;
+        if (into != source) memcpy(into, source, now);
+        s->next += now;
+        ls_point("shm.in_place.copied");
+    }
+    return s->next < s->end ? BACKEND_MOVED : begin_finishing(shm, op);
+}
+
+backend_progress shm_in_place_finish(shm_group *shm, backend_op *op) {
+    shm_op *s = shm_op_of(op);
+    /* A broadcast's receiver has all it wants: only the root waits for those who read its memory. */
+    if (op->call.kind == GROUP_BROADCAST && op->call.root != shm->rank) return BACKEND_DONE;
+    for (; s->peer < shm->world_size; s->peer++)
+        if (atomic_load_explicit(&shm->boards[s->peer]->finished.value, memory_order_acquire) < op->number)
+            return BACKEND_PENDING;
+    return BACKEND_DONE;
+}

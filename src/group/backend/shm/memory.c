@@ -1,0 +1,107 @@
+/* memory.c: ls_group_alloc: one segment a rank, mapped by all. */
+#include "group/backend/shm/shm.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/memory.h"
+#include "group/group.h"
+
+#include <stdio.h>
+
+static void drop(const shm_group *shm, shm_memory *memory) {
+    if (!memory) return;
+    for (int rank = 0; rank < shm->world_size; rank++) shm_segment_drop(&memory->segments[rank]);
+    ls_free(memory);
+}
+
+static ls_status share(shm_group *shm, shm_memory *memory) {
+    char prefix[LS_STORE_KEY_BYTES];
+    snprintf(prefix, sizeof prefix, "%s/m%llu", shm->prefix, (unsigned long long)memory->number);
+    shm_sharing sharing = {.store = shm->store,
+                           .rank = shm->rank,
+                           .world_size = shm->world_size,
+                           .prefix = prefix,
+                           .bytes = memory->bytes,
+                           .timeout_ms = shm->group->timeout_ms,
+                           .deadline_ns = ls_deadline_after_ms(shm->group->timeout_ms),
+                           .examine = shm_examine_all,
+                           .argument = shm,
+                           .segments = memory->segments};
+    LS_TRY(shm_share_offer(&sharing));
+    const ls_status status = shm_share_complete(&sharing);
+    /* Some ranks may hold the memory for theirs: then the ranks are no longer in step. */
+    if (status != LS_OK && sharing.has_met) group_lose(shm->group, status);
+    return status;
+}
+
+ls_status shm_allocate(void *state, size_t bytes, void **result) {
+    shm_group *shm = state;
+    *result = NULL;
+    const size_t world_size = (size_t)shm->world_size;
+    /* Before anyone takes any: all look at the same state. */
+    size_t together = 0;
+    ls_status status = LS_OK;
+    if (__builtin_mul_overflow(shm_round_to_pages(bytes), world_size, &together) || together < bytes)
+        status = ls_fail(LS_ERR_MEMORY, "%zu bytes of group memory on each of %zu ranks: more than there can be", bytes,
+                         world_size);
+    else
+        status = shm_memory_check(together);
+    shm_memory *memory = NULL;
+    if (status == LS_OK && !(memory = ls_alloc(sizeof *memory + world_size * sizeof memory->segments[0])))
+        status = LS_ERR_MEMORY;
+
+    uint64_t number = 0;
+    status = group_agree(shm->group, GROUP_ALLOCATE, bytes, status, &number);
+    ls_point("shm.allocate.agreed");
+    if (status == LS_OK) {
+        memory->number = number;
+        memory->bytes = bytes;
+        status = share(shm, memory);
+    }
+    if (status != LS_OK) {
+        drop(shm, memory);
+        return status;
+    }
+    ls_mutex_lock(&shm->lock);
+    memory->next = shm->memories;
+    shm->memories = memory;
+    ls_mutex_unlock(&shm->lock);
+    *result = memory->segments[shm->rank]->base;
+    return LS_OK;
+}
+
+void shm_release(void *state, void *base) {
+    shm_group *shm = state;
+    shm_memory *found = NULL;
+    ls_mutex_lock(&shm->lock);
+    for (shm_memory **link = &shm->memories; *link; link = &(*link)->next) {
+        if ((*link)->segments[shm->rank]->base != base) continue;
+        found = *link;
+        *link = found->next;
+        break;
+    }
+    ls_mutex_unlock(&shm->lock);
+    drop(shm, found);
+}
+
+void shm_release_all(shm_group *shm) {
+    while (shm->memories) {
+        shm_memory *next = shm->memories->next;
+        drop(shm, shm->memories);
+        shm->memories = next;
+    }
+}
+
+shm_memory *shm_memory_find(shm_group *shm, const void *data, size_t bytes, uint64_t *offset) {
+    *offset = 0;
+    ls_mutex_lock(&shm->lock);
+    shm_memory *memory = shm->memories;
+    for (; memory; memory = memory->next) {
+        const uintptr_t base = (uintptr_t)memory->segments[shm->rank]->base, at = (uintptr_t)data;
+        if (at < base || at - base > memory->bytes || bytes > memory->bytes - (at - base)) continue;
+        *offset = at - base;
+        break;
+    }
+    ls_mutex_unlock(&shm->lock);
+    return memory;
+}

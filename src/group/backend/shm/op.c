@@ -1,0 +1,149 @@
+/* op.c: an operation, from its start to its end.
+ *
+ *     start           all ranks' calls seen, alike
+ *   ---------> meeting --------------------------> done (small: the data came with the calls)
+ *                 |  large, in memory of the group
+ *                 |--------> combining or copying ----> finishing ---- all ranks have finished ----> done
+ *                 |  large, anything else
+ *                 `--------> staging ---- last chunk taken ----> done
+ *
+ * Every operation begins with the meeting, which is also what makes two slots enough (board.h) and what finds ranks that
+ * called different things: before a byte of theirs is touched.                                                       */
+#include "group/backend/shm/shm.h"
+
+#include "base/fault.h"
+#include "group/describe.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Up to here everyone combining everything is faster than a second meeting, measured (bench all-reduce): what a rank reads
+ * grows with the number of ranks. */
+#define SMALL_REDUCE_BYTES 8160
+
+bool shm_is_small(const backend_op *op, int world_size) {
+    if (op->call.kind == GROUP_ALL_REDUCE) return op->bytes * (size_t)world_size <= 2 * (size_t)SMALL_REDUCE_BYTES;
+    return op->bytes <= SHM_SLOT_PAYLOAD_BYTES;
+}
+
+static uint32_t pack(const group_call *call) {
+    return (uint32_t)call->kind | (uint32_t)call->dtype << 8 | (uint32_t)call->op << 16;
+}
+
+/* The call as it stands in a slot. */
+static group_call unpack(const shm_slot *slot, const char *name) {
+    return (group_call){.kind = (group_kind)(slot->what & 0xff),
+                        .dtype = (ls_dtype)(slot->what >> 8 & 0xff),
+                        .op = (ls_op)(slot->what >> 16 & 0xff),
+                        .root = (int)slot->root,
+                        .count = slot->count,
+                        .tag = slot->tag,
+                        .name = name};
+}
+
+void shm_start(void *state, backend_op *op) {
+    shm_group *shm = state;
+    shm_op *s = shm_op_of(op);
+    shm_slot *slot = shm_slot_of(shm, shm->rank, op->number);
+    s->phase = SHM_MEETING;
+    s->peer = 0;
+    slot->tag = op->call.tag;
+    slot->count = op->call.count;
+    slot->what = pack(&op->call);
+    slot->root = (uint32_t)op->call.root;
+    if (op->call.tag) {
+        char *name = shm_own_board(shm)->names[op->number % 2];
+        snprintf(name, SHM_NAME_BYTES, "%s", op->call.name ? op->call.name : "");
+    }
+    if (shm_is_small(op, shm->world_size)) {
+        shm_small_publish(op, slot->payload, shm->rank);
+    } else {
+        const void *data = op->call.kind == GROUP_ALL_GATHER ? op->call.send : op->call.data;
+        s->memory = shm_memory_find(shm, data, op->bytes, &s->offset);
+        const shm_place place = {.memory = s->memory ? s->memory->number : 0, .offset = s->offset};
+        memcpy(slot->payload, &place, sizeof place);
+    }
+    atomic_store_explicit(&slot->number, op->number, memory_order_release);
+    ls_point("shm.meeting.published");
+}
+
+static bool are_alike(const shm_slot *a, const shm_slot *b) {
+    return ((a->tag ^ b->tag) | (a->count ^ b->count) | (a->what ^ b->what) | (a->root ^ b->root)) == 0;
+}
+
+/* All ranks say the same sentence: the first rank whose call differs from rank 0's, and both calls. */
+static backend_progress mismatch(const shm_group *shm, backend_op *op) {
+    const shm_slot *first = shm_slot_of(shm, 0, op->number);
+    int other = 1;
+    while (other < shm->world_size - 1 && are_alike(first, shm_slot_of(shm, other, op->number))) other++;
+    const group_call ours = unpack(first, shm->boards[0]->names[op->number % 2]);
+    const group_call theirs = unpack(shm_slot_of(shm, other, op->number), shm->boards[other]->names[op->number % 2]);
+    char ours_text[CALL_TEXT_BYTES], theirs_text[CALL_TEXT_BYTES];
+    op->status =
+        ls_fail(LS_ERR_MISMATCH,
+                "rank 0 called %s, rank %d %s, operation %" PRIu64 "; all ranks have to call alike, in the same order",
+                call_describe(&ours, ours_text), other, call_describe(&theirs, theirs_text), op->number);
+    return BACKEND_FAILED;
+}
+
+static backend_progress meet(shm_group *shm, backend_op *op) {
+    shm_op *s = shm_op_of(op);
+    /* Acquire: the calls and data that stand before the number. */
+    for (; s->peer < shm->world_size; s->peer++)
+        if (atomic_load_explicit(&shm_slot_of(shm, s->peer, op->number)->number, memory_order_acquire) != op->number)
+            return BACKEND_PENDING;
+    const shm_slot *own = shm_slot_of(shm, shm->rank, op->number);
+    for (int rank = 0; rank < shm->world_size; rank++)
+        if (!are_alike(own, shm_slot_of(shm, rank, op->number))) return mismatch(shm, op);
+    ls_point("shm.meeting.met");
+
+    if (shm_is_small(op, shm->world_size)) {
+        shm_small_finish(shm, op);
+        return BACKEND_DONE;
+    }
+    s->peer = 0;
+    if (shm_in_place_is_possible(shm, op))
+        shm_in_place_start(shm, op);
+    else
+        shm_staged_start(shm, op);
+    return BACKEND_MOVED;
+}
+
+static backend_progress go_on(shm_group *shm, backend_op *op) {
+    switch (shm_op_of(op)->phase) {
+    case SHM_MEETING: return meet(shm, op);
+    case SHM_COMBINING: return shm_in_place_combine(shm, op);
+    case SHM_COPYING: return shm_in_place_copy(shm, op);
+    case SHM_FINISHING: return shm_in_place_finish(shm, op);
+    case SHM_STAGING: return shm_staged_poll(shm, op);
+    }
+    op->status = ls_fail(LS_ERR_INTERNAL, "an operation is in no phase");
+    return BACKEND_FAILED;
+}
+
+backend_progress shm_poll(void *state, backend_op *op) {
+    shm_group *shm = state;
+    const backend_progress progress = go_on(shm, op);
+    if (progress == BACKEND_DONE) {
+        /* Relaxed: read for messages only. */
+        atomic_store_explicit(&shm_own_board(shm)->done.value, op->number, memory_order_relaxed);
+        ls_point("shm.operation.done");
+    }
+    return progress;
+}
+
+bool shm_waits_for(const shm_group *shm, const backend_op *op, int peer) {
+    if (peer == shm->rank) return false;
+    const shm_op *s = (const shm_op *)(const void *)op->scratch;
+    switch (s->phase) {
+    case SHM_MEETING:
+        return atomic_load_explicit(&shm_slot_of(shm, peer, op->number)->number, memory_order_acquire) != op->number;
+    case SHM_FINISHING:
+        return atomic_load_explicit(&shm->boards[peer]->finished.value, memory_order_acquire) < op->number;
+    case SHM_STAGING: return shm_staged_waits_for(shm, op, peer);
+    case SHM_COMBINING:
+    case SHM_COPYING: return false;
+    }
+    return false;
+}

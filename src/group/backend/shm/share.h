@@ -1,0 +1,44 @@
+/* share.h: every rank of a host contributes one segment, and all ranks map all of them: for the boards of a group, and for
+ * memory of ls_group_alloc. Descriptors travel through the store.
+ *
+ *     shm_share_offer      our own segment, in `segments[rank]`: fill it before others see it
+ *     shm_share_complete   publish it, map the peers', wait until every rank has done so
+ *
+ * All or none: where one rank fails, all do, with its sentence. On error nothing is left but the sentence itself, under
+ * one key, which the next sharing of these ranks removes (`stale`).                                                   */
+#ifndef LS_GROUP_SHM_SHARE_H
+#define LS_GROUP_SHM_SHARE_H
+
+#include "base/error.h"
+#include "group/backend/shm/segment.h"
+#include "store/store.h"
+
+typedef struct shm_sharing {
+    ls_store *store;
+    int rank, world_size;
+    const char *prefix; /* of the keys: used once */
+    const char *stale;  /* prefix of an earlier sharing that may have failed; NULL: none */
+    size_t bytes;       /* of each segment; the same on all ranks */
+    int64_t deadline_ns;
+    int64_t timeout_ms; /* for the message */
+
+    /* Asked now and then while we wait: fails when a rank cannot come any more. NULL: nobody knows. */
+    ls_status (*examine)(void *argument);
+    /* Called when we fail, while our own segment is still there: peers may hold the sharing for done. NULL: nothing. */
+    void (*failed)(void *argument, const ls_error *why);
+    void *argument;
+
+    shm_segment **segments; /* [world_size], NULL before */
+    int *processes;         /* [world_size] descriptors of the ranks' processes, -1 before; NULL: not wanted */
+
+    int descriptor; /* of our own segment, between the two calls */
+    bool has_met;   /* others may hold this sharing for done, even where shm_share_complete fails */
+} shm_sharing;
+
+ls_status shm_share_offer(shm_sharing *sharing);
+ls_status shm_share_complete(shm_sharing *sharing);
+
+/* Instead of completing, or of offering: the others fail too, with this thread's last error. Returns `status`. */
+ls_status shm_share_withdraw(shm_sharing *sharing, ls_status status);
+
+#endif

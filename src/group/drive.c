@@ -1,0 +1,184 @@
+/* drive.c: running operations. `poll` of a backend never waits; here is where we wait for peers: a few polls, then spinning
+ * if the host has processors enough, then sleeping in slices, between which we look whether those we wait for are alive. */
+#include "group/group.h"
+
+#include "base/clock.h"
+#include "group/describe.h"
+
+#include <inttypes.h>
+
+/* Polls before anything else is done: a peer that is in step answers within them. */
+#define QUICK_POLLS 200
+/* Clock readings, at most, between two polls while we spin. */
+#define POLLS_PER_LOOK 16
+#define SPIN_NS (100 * 1000)
+#define SLICE_NS (20 * LS_NS_PER_MS)
+
+/* How long nothing has moved. */
+typedef struct wait_state {
+    uint32_t polls;
+    int64_t since_ns; /* 0: the clock was not read yet */
+} wait_state;
+
+void group_stop_driving(ls_group *group) {
+    LS_ASSERT_DRIVER(group);
+    atomic_store_explicit(&group->driver, 0, memory_order_release);
+    ls_full_barrier();
+    if (atomic_load_explicit(&group->waiters, memory_order_relaxed)) ls_word_advance(&group->event);
+    group->backend->nudge(group->state);
+}
+
+void group_await_driver(ls_group *group, const ls_work *work, int64_t deadline_ns) {
+    atomic_fetch_add(&group->waiters, 1);
+    ls_full_barrier();
+    const uint32_t seen = atomic_load_explicit(&group->event, memory_order_acquire);
+    if (!(work && work_is_complete(work)) && atomic_load(&group->driver)) {
+        /* The progress thread hands over: it may be asleep. */
+        group->backend->wake(group->state);
+        const int64_t slice_ns = ls_now_ns() + SLICE_NS;
+        ls_word_wait(&group->event, seen, slice_ns < deadline_ns ? slice_ns : deadline_ns);
+    }
+    atomic_fetch_sub(&group->waiters, 1);
+}
+
+static backend_progress poll_op(ls_group *group, backend_op *op) {
+    const backend_progress progress = group->backend->poll(group->state, op);
+    if (progress == BACKEND_FAILED) group_lose(group, op->status);
+    return progress;
+}
+
+/* `status` says why the operation cannot end; but what a rank did before it left or died counts. */
+static backend_progress judge(ls_group *group, backend_op *op, ls_status status) {
+    ls_error why;
+    ls_error_capture(&why, status);
+    const backend_progress progress = poll_op(group, op);
+    if (progress != BACKEND_PENDING) return progress;
+    group_lose(group, ls_error_raise(&why));
+    return BACKEND_FAILED;
+}
+
+static ls_status time_limit_reached(ls_group *group, const backend_op *op) {
+    char missing[512], call[CALL_TEXT_BYTES];
+    group->backend->describe_missing(group->state, op, missing, sizeof missing);
+    return ls_fail(LS_ERR_ABORTED,
+                   "operation %" PRIu64 ", %s, was not complete within %" PRId64
+                   " ms; missing: %s; the group is aborted: see what these ranks do, or raise timeout_ms",
+                   op->number, call_describe(&op->call, call), group->timeout_ms, missing);
+}
+
+static int64_t limit_of(const ls_group *group, const backend_op *op) {
+    return group->timeout_ms < 0 ? LS_DEADLINE_NEVER : op->start_ns + group->timeout_ms * LS_NS_PER_MS;
+}
+
+static int64_t earliest(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Nothing moved for some polls: wait a little, in the way that fits how long it has been. */
+static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_state *waited, bool yields,
+                                      int64_t deadline_ns) {
+    if (atomic_load_explicit(&group->is_lost, memory_order_acquire)) return BACKEND_FAILED;
+    const int64_t now_ns = ls_now_ns();
+    if (!waited->since_ns) {
+        waited->since_ns = now_ns;
+        if (!op->start_ns) op->start_ns = now_ns;
+        /* What we published may be what a sleeping peer waits for. */
+        ls_full_barrier();
+        group->backend->nudge(group->state);
+    }
+    if (group->may_spin && now_ns - waited->since_ns < SPIN_NS) return BACKEND_PENDING;
+
+    if (now_ns >= limit_of(group, op)) return judge(group, op, time_limit_reached(group, op));
+    const uint32_t bell = group->backend->bell(group->state);
+    const ls_status status = group->backend->examine(group->state, op);
+    if (status != LS_OK) return judge(group, op, status);
+    if (atomic_load_explicit(&group->is_lost, memory_order_acquire)) return BACKEND_FAILED;
+    if (yields && atomic_load(&group->waiters)) return BACKEND_PENDING;
+    const int64_t until_ns = earliest(now_ns + SLICE_NS, earliest(deadline_ns, limit_of(group, op)));
+    const backend_progress progress = group->backend->sleep(group->state, op, bell, until_ns);
+    if (progress == BACKEND_FAILED) group_lose(group, op->status);
+    return progress;
+}
+
+/* One poll, and the waiting that it calls for. `yields`: the driver is the progress thread. */
+static backend_progress step(ls_group *group, backend_op *op, wait_state *waited, bool yields, int64_t deadline_ns) {
+    backend_progress progress = poll_op(group, op);
+    if (progress == BACKEND_PENDING) {
+        if (++waited->polls < QUICK_POLLS || waited->polls % POLLS_PER_LOOK)
+            ls_spin_hint();
+        else
+            progress = wait_a_little(group, op, waited, yields, deadline_ns);
+    }
+    if (progress == BACKEND_MOVED) *waited = (wait_state){0};
+    return progress;
+}
+
+ls_status drive_alone(ls_group *group, backend_op *op) {
+    LS_ASSERT_DRIVER(group);
+    op->number = ++group->launched;
+    group->backend->start(group->state, op);
+    wait_state waited = {0};
+    for (;;) {
+        const backend_progress progress = step(group, op, &waited, false, LS_DEADLINE_NEVER);
+        if (progress == BACKEND_DONE) return LS_OK;
+        if (progress == BACKEND_FAILED) return ls_error_raise(&group->failure);
+    }
+}
+
+/* The operation at the head of the queue, started; NULL when there is none. */
+static ls_work *head(ls_group *group) {
+    LS_ASSERT_DRIVER(group);
+    if (group->current) return group->current;
+    ls_work *work = atomic_load_explicit(&group->first, memory_order_acquire);
+    if (!work) return NULL;
+    work->op.number = ++group->launched;
+    work->op.start_ns = ls_now_ns();
+    group->backend->start(group->state, &work->op);
+    group->current = work;
+    return work;
+}
+
+/* The group is lost: what is queued is not started any more. */
+static void fail_queue(ls_group *group) {
+    ls_work *work = NULL;
+    while ((work = atomic_load_explicit(&group->first, memory_order_acquire)))
+        work_complete(work, group->failure.status);
+}
+
+bool drive_queue(ls_group *group, const ls_work *until, int64_t deadline_ns) {
+    wait_state waited = {0};
+    for (;;) {
+        if (until ? work_is_complete(until) : atomic_load(&group->waiters) > 0) return true;
+        if (atomic_load_explicit(&group->is_lost, memory_order_acquire)) {
+            fail_queue(group);
+            return true;
+        }
+        ls_work *work = head(group);
+        if (!work) return true;
+        const backend_progress progress = step(group, &work->op, &waited, until == NULL, deadline_ns);
+        if (progress == BACKEND_DONE) {
+            work_complete(work, LS_OK);
+            waited = (wait_state){0};
+        }
+        /* The clock is read when it has to be: after work was done, or in a wait. */
+        if (deadline_ns != LS_DEADLINE_NEVER && (progress == BACKEND_MOVED || waited.since_ns) &&
+            ls_now_ns() >= deadline_ns)
+            return false;
+    }
+}
+
+void drive_once(ls_group *group) {
+    if (atomic_load_explicit(&group->is_lost, memory_order_acquire)) {
+        fail_queue(group);
+        return;
+    }
+    ls_work *work = head(group);
+    if (work && poll_op(group, &work->op) == BACKEND_DONE) work_complete(work, LS_OK);
+}
+
+void ls_group_progress(ls_group *group) {
+    if (!group || atomic_load_explicit(&group->is_forked, memory_order_relaxed)) return;
+    if (!atomic_load_explicit(&group->first, memory_order_acquire) || !group_try_drive(group)) return;
+    drive_once(group);
+    group_stop_driving(group);
+}

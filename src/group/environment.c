@@ -1,0 +1,31 @@
+/* environment.c: rank and world size as `lockstep run` and torchrun set them. */
+#include "group/group.h"
+
+#include "base/environment.h"
+
+#include <inttypes.h>
+
+#define MOST_RANKS 4096
+
+ls_status group_read_environment(int *rank, int *world_size) {
+    const char *rank_text = ls_env_text("RANK"), *size_text = ls_env_text("WORLD_SIZE");
+    *rank = 0;
+    *world_size = 1;
+    if (!rank_text && !size_text) return LS_OK;
+    if (!rank_text || !size_text)
+        return ls_fail(LS_ERR_ENVIRONMENT,
+                       "%s is \"%s\" but %s is not set: a rank needs both; start the program with `lockstep run`, set "
+                       "both, or unset both for a world of one",
+                       rank_text ? "RANK" : "WORLD_SIZE", rank_text ? rank_text : size_text,
+                       rank_text ? "WORLD_SIZE" : "RANK");
+    int64_t size = 1, number = 0;
+    LS_TRY(ls_env_integer("WORLD_SIZE", 1, MOST_RANKS, &size));
+    LS_TRY(ls_env_integer("RANK", 0, MOST_RANKS - 1, &number));
+    if (number >= size)
+        return ls_fail(LS_ERR_ENVIRONMENT,
+                       "RANK is \"%s\" and WORLD_SIZE is \"%s\": a rank is from 0 to %" PRId64 "; correct one of them",
+                       rank_text, size_text, size - 1);
+    *rank = (int)number;
+    *world_size = (int)size;
+    return LS_OK;
+}

@@ -1,0 +1,311 @@
+/* group.c: a group opens, is held by several, is lost, and closes.
+ *
+ * What belongs to the group of ranks is in the backend's state; what stands here belongs to this rank: handles, the first
+ * failure, the list of live groups. A group that is lost stays lost, and says why to every later call.                */
+#include "group/group.h"
+
+#include "base/clock.h"
+#include "base/context.h"
+#include "base/environment.h"
+#include "base/memory.h"
+#include "trace/trace.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* --- failure -------------------------------------------------------------------------------------------------------- */
+
+ls_status group_check(ls_group *group) {
+    if (atomic_load_explicit(&group->is_forked, memory_order_relaxed))
+        return ls_fail(LS_ERR_FORKED,
+                       "rank %d: this group was opened before fork and belongs to the parent process; a child opens "
+                       "one of its own",
+                       group->rank);
+    if (atomic_load_explicit(&group->is_lost, memory_order_acquire)) return ls_error_raise(&group->failure);
+    return LS_OK;
+}
+
+/* Makes this thread's last error the failure, if there is none yet. */
+static bool keep_failure(ls_group *group, ls_status status) {
+    ls_mutex_lock(&group->lock);
+    const bool is_first = !atomic_load_explicit(&group->is_lost, memory_order_relaxed);
+    if (is_first) {
+        ls_error_capture(&group->failure, status);
+        atomic_store_explicit(&group->is_lost, true, memory_order_release);
+    }
+    ls_mutex_unlock(&group->lock);
+    return is_first;
+}
+
+/* Ends the waits of this rank's threads, so that they look at `is_lost`. */
+static void wake_all(ls_group *group) {
+    group->backend->wake(group->state);
+    ls_word_advance(&group->event);
+    progress_notice(group);
+}
+
+ls_status group_lose(ls_group *group, ls_status status) {
+    if (keep_failure(group, status)) {
+        group->backend->leave(group->state, &group->failure);
+        wake_all(group);
+    }
+    return ls_error_raise(&group->failure);
+}
+
+void ls_group_abort(ls_group *group, const char *reason) {
+    if (!group || atomic_load_explicit(&group->is_forked, memory_order_relaxed)) return;
+    group_lose(group, ls_fail(LS_ERR_ABORTED, "rank %d aborted the group: %s", group->rank,
+                              reason && *reason ? reason : "no reason was given"));
+}
+
+/* --- opening -------------------------------------------------------------------------------------------------------- */
+
+/* In a forked child: the group is the parent's. Nothing is freed, since others may have held its locks. */
+static void forked(ls_live *self) {
+    ls_group *group = (ls_group *)(void *)((char *)self - offsetof(ls_group, live));
+    atomic_store_explicit(&group->is_forked, true, memory_order_relaxed);
+    group->backend->forked(group->state);
+}
+
+static void free_group(ls_group *group) {
+    work_free_pool(group);
+    ls_mutex_destroy(&group->lock);
+    ls_store_close(&group->store);
+    ls_free(group->agreements);
+    ls_free(group);
+}
+
+void group_drop_user(ls_group *group) {
+    if (atomic_fetch_sub_explicit(&group->users, 1, memory_order_acq_rel) == 1) free_group(group);
+}
+
+static ls_status create(ls_group **result, const ls_group_options *options, const ls_backend *backend) {
+    ls_group *group = ls_alloc(sizeof *group);
+    if (!group) return LS_ERR_MEMORY;
+    group->backend = backend;
+    group->rank = options->rank;
+    group->world_size = options->world_size;
+    group->timeout_ms = options->timeout_ms ? options->timeout_ms : GROUP_DEFAULT_TIMEOUT_MS;
+    group->store = options->store ? ls_store_keep(options->store) : NULL;
+    group->live.forked = forked;
+    group->holders = 1;
+    atomic_init(&group->users, 1);
+    ls_mutex_init(&group->lock);
+    group->agreements = ls_alloc_array((size_t)group->world_size, sizeof *group->agreements);
+    if (!group->agreements) {
+        free_group(group);
+        return LS_ERR_MEMORY;
+    }
+    *result = group;
+    return LS_OK;
+}
+
+/* Lists the group once the backend is open; where that fails the peers are told. */
+static ls_status enlist(ls_group *group) {
+    ls_live_lock();
+    const ls_status status = ls_live_add(&group->live);
+    ls_live_unlock();
+    if (status != LS_OK) {
+        ls_fail_within(status, "rank %d", group->rank);
+        group_lose(group, status);
+        group->backend->close(group->state);
+    }
+    return status;
+}
+
+/* Opens the backend of a group that is otherwise complete; frees the group when that fails. */
+static ls_status open_backend(ls_group **group, const char *stale_prefix) {
+    ls_group *opened = *group;
+    const backend_place place = {.group = opened,
+                                 .store = opened->store,
+                                 .rank = opened->rank,
+                                 .world_size = opened->world_size,
+                                 .prefix = opened->prefix,
+                                 .stale_prefix = stale_prefix,
+                                 .timeout_ms = opened->timeout_ms,
+                                 .deadline_ns = ls_deadline_after_ms(opened->timeout_ms)};
+    ls_status status = opened->backend->open(&place, &opened->state);
+    if (status == LS_OK) status = enlist(opened);
+    if (status != LS_OK) {
+        group_drop_user(opened);
+        *group = NULL;
+        return status;
+    }
+    opened->may_spin = opened->backend->spare_processors(opened->state) >= 0;
+    return LS_OK;
+}
+
+/* Every opening of these ranks has keys of its own: each rank counts how often it has opened, and all come to the same
+ * number, since an opening that fails on one fails on all. */
+static ls_status open_counted(ls_group **group) {
+    ls_group *opened = *group;
+    char stale[LS_STORE_KEY_BYTES] = "";
+    if (opened->world_size > 1) {
+        char key[LS_STORE_KEY_BYTES];
+        int64_t count = 0;
+        snprintf(key, sizeof key, "lockstep/group/opened/%d", opened->rank);
+        const ls_status status = ls_store_add(opened->store, key, 1, &count);
+        if (status != LS_OK) {
+            group_drop_user(opened);
+            *group = NULL;
+            return status;
+        }
+        snprintf(opened->prefix, sizeof opened->prefix, "lockstep/group/%" PRId64, count);
+        snprintf(stale, sizeof stale, "lockstep/group/%" PRId64, count - 1);
+    }
+    return open_backend(group, stale[0] ? stale : NULL);
+}
+
+static ls_status check_options(const ls_group_options *options) {
+    if (options->world_size < 1 || options->rank < 0 || options->rank >= options->world_size)
+        return ls_fail(LS_ERR_ARGUMENT, "cannot open a group: rank %d of %d ranks; a rank is from 0 to world size - 1",
+                       options->rank, options->world_size);
+    if (options->world_size > 1 && !options->store)
+        return ls_fail(LS_ERR_ARGUMENT,
+                       "cannot open a group of %d ranks without a store: pass store, rank and world_size "
+                       "together, or none of them",
+                       options->world_size);
+    return LS_OK;
+}
+
+/* A trace that the environment asks for, unless the program has begun one. */
+static ls_status start_trace(bool *owns_trace) {
+    const char *folder = ls_env_text("LOCKSTEP_TRACE");
+    *owns_trace = false;
+    if (!folder || trace_is_on()) return LS_OK;
+    LS_TRY(ls_trace_start(folder));
+    *owns_trace = true;
+    return LS_OK;
+}
+
+ls_status group_open_backend(ls_group **group, const ls_group_options *options, const ls_backend *backend) {
+    *group = NULL;
+    LS_TRY(check_options(options));
+    ls_context *context = ls_context_here();
+    const ls_context before = *context;
+    context->rank = options->rank;
+    context->world_size = options->world_size;
+    bool owns_trace = false;
+    ls_status status = start_trace(&owns_trace);
+    if (status == LS_OK && (status = create(group, options, backend)) == LS_OK) status = open_counted(group);
+    if (status == LS_OK) {
+        (*group)->owns_trace = owns_trace;
+        return LS_OK;
+    }
+    if (owns_trace) ls_trace_stop();
+    context->rank = before.rank;
+    context->world_size = before.world_size;
+    return status;
+}
+
+static ls_status open_from_environment(ls_group **group, const ls_group_options *options) {
+    ls_group_options found = {.timeout_ms = options->timeout_ms};
+    LS_TRY(group_read_environment(&found.rank, &found.world_size));
+    if (found.world_size == 1) return group_open_backend(group, &found, &solo_backend);
+    LS_TRY(ls_store_open_inherited(&found.store));
+    const ls_status status = group_open_backend(group, &found, &shm_backend);
+    ls_store_close(&found.store);
+    return status;
+}
+
+ls_status ls_group_open(ls_group **group, const ls_group_options *options) {
+    static const ls_group_options defaults = {0};
+    if (!group) return ls_fail(LS_ERR_ARGUMENT, "cannot open a group: the place for its handle is NULL");
+    *group = NULL;
+    if (!options) options = &defaults;
+    if (!options->store && options->world_size == 0 && options->rank == 0) return open_from_environment(group, options);
+    LS_TRY(check_options(options));
+    return group_open_backend(group, options, options->world_size == 1 ? &solo_backend : &shm_backend);
+}
+
+ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group) {
+    if (!duplicate || !group)
+        return ls_fail(LS_ERR_ARGUMENT, "cannot duplicate a group: the group or the handle is NULL");
+    *duplicate = NULL;
+    LS_TRY(group_check(group));
+    const ls_group_options options = {
+        .store = group->store, .rank = group->rank, .world_size = group->world_size, .timeout_ms = group->timeout_ms};
+    ls_group *copy = NULL;
+    ls_status status = create(&copy, &options, group->backend);
+    uint64_t number = 0;
+    const ls_status agreed = group_agree(group, GROUP_DUPLICATE, 0, status, &number);
+    if (agreed != LS_OK) {
+        if (copy) group_drop_user(copy);
+        return agreed;
+    }
+    const int length = snprintf(copy->prefix, sizeof copy->prefix, "%s/d%" PRIu64, group->prefix, number);
+    if ((size_t)length >= sizeof copy->prefix) {
+        group_drop_user(copy);
+        return ls_fail(LS_ERR_STATE, "rank %d: a duplicate of a duplicate, too many times over", group->rank);
+    }
+    status = open_backend(&copy, NULL);
+    *duplicate = copy;
+    return status;
+}
+
+/* --- closing -------------------------------------------------------------------------------------------------------- */
+
+ls_group *group_keep(ls_group *group) {
+    ls_mutex_lock(&group->lock);
+    group->holders++;
+    ls_mutex_unlock(&group->lock);
+    return group;
+}
+
+/* Takes the driver for good, and fails what is still queued: whoever drives sees that the group is lost. */
+static void take_over(ls_group *group) {
+    while (!group_try_drive(group)) group_await_driver(group, NULL, LS_DEADLINE_NEVER);
+    drive_once(group);
+}
+
+static void close_for_good(ls_group *group) {
+    static const ls_error leaving = {.status = LS_OK};
+    /* Later waits of this rank on work of the group end like this; the peers are told that we left. */
+    if (keep_failure(group, ls_fail(LS_ERR_ABORTED, "rank %d closed the group", group->rank))) {
+        group->backend->leave(group->state, &leaving);
+        wake_all(group);
+    }
+    take_over(group);
+    progress_stop(group);
+    ls_live_lock();
+    ls_live_remove(&group->live);
+    ls_live_unlock();
+    group->backend->close(group->state);
+    if (group->owns_trace) ls_trace_stop();
+    group_drop_user(group);
+}
+
+void ls_group_close(ls_group **group) {
+    if (!group || !*group) return;
+    ls_group *held = *group;
+    *group = NULL;
+    if (atomic_load_explicit(&held->is_forked, memory_order_relaxed)) return;
+    ls_mutex_lock(&held->lock);
+    const bool is_last = --held->holders == 0;
+    ls_mutex_unlock(&held->lock);
+    if (is_last) close_for_good(held);
+}
+
+/* --- what a group has ----------------------------------------------------------------------------------------------- */
+
+int ls_group_rank(const ls_group *group) {
+    return group->rank;
+}
+
+int ls_group_world_size(const ls_group *group) {
+    return group->world_size;
+}
+
+ls_status ls_group_alloc(ls_group *group, size_t bytes, void **memory) {
+    if (!group || !memory)
+        return ls_fail(LS_ERR_ARGUMENT, "cannot allocate group memory: the group or the place is NULL");
+    *memory = NULL;
+    LS_TRY(group_check(group));
+    return group->backend->allocate(group->state, bytes, memory);
+}
+
+void ls_group_free(ls_group *group, void *memory) {
+    if (!group || !memory || atomic_load_explicit(&group->is_forked, memory_order_relaxed)) return;
+    group->backend->release(group->state, memory);
+}

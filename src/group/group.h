@@ -1,0 +1,132 @@
+/* group.h: a group from inside: one queue, one driver at a time.
+ *
+ * Whoever holds `driver` runs operations: a thread that waits or blocks, one that polls, else the progress thread, which
+ * takes over when nobody has driven for a moment and hands over to whoever waits. A blocking call on a group whose queue
+ * is empty runs its operation from the caller's stack, without a lock, a clock or an allocation (post.c).
+ *
+ *   lock       guards the queue's order, `pool`, `failure`, `holders`; never held across a wait
+ *   driver     1 while someone drives; `waiters` counts those who sleep on `event` until the driver stops or completes
+ *              something. Who drives looks at them after a full barrier, as they look at the driver after theirs.
+ *   under the driver    launched, current; functions that need it assert LS_ASSERT_DRIVER
+ *   is_lost    set once, after `failure`; read by all (acquire)
+ *   fixed before the group is handed out    backend, state, rank, world_size, store, prefix, timeout_ms, may_spin   */
+#ifndef LS_GROUP_GROUP_H
+#define LS_GROUP_GROUP_H
+
+#include "base/error.h"
+#include "base/live.h"
+#include "base/thread.h"
+#include "base/wait.h"
+#include "group/backend.h"
+
+#define GROUP_DEFAULT_TIMEOUT_MS (INT64_C(30) * 60 * 1000)
+
+/* An operation that somebody may wait for. Goes back to its group's pool when it is complete and let go. */
+struct ls_work {
+    backend_op op;
+    ls_group *group;
+    ls_work *next;            /* in the queue or the pool: the group's lock */
+    int64_t end_ns;           /* before `is_complete` */
+    ls_status status;         /* before `is_complete` */
+    _Atomic bool is_complete; /* release, after the fields above */
+    _Atomic int holders;      /* the queue until it is complete, and the user's handle */
+};
+
+struct ls_group {
+    const ls_backend *backend;
+    void *state;
+    int rank, world_size;
+    int64_t timeout_ms;
+    bool may_spin; /* the host has a processor for every rank */
+    bool owns_trace;
+    ls_store *store;
+    char prefix[LS_STORE_KEY_BYTES / 2];
+    ls_live live;
+
+    /* What every call touches, apart from what other threads write. */
+    _Alignas(64) _Atomic uint32_t driver;
+    _Atomic bool is_lost;
+    _Atomic bool is_forked;   /* this process is a child of the one that opened the group */
+    _Atomic(ls_work *) first; /* the queue's head: changed under lock, read by all */
+    _Atomic int waiters;
+    uint64_t launched;
+    ls_work *current;       /* the head, once it is started */
+    _Atomic uint64_t turns; /* how often someone began to drive: written by the driver, read by the progress thread */
+
+    _Alignas(64) ls_word event;
+    ls_mutex lock;
+    ls_work *tail;
+    ls_work *pool;
+    ls_error failure;
+    int holders;       /* handles; the group closes with the last */
+    _Atomic int users; /* 1 for all handles, and 1 for each work handed out: the memory goes with the last */
+
+    ls_thread progress;
+    ls_word posted; /* wakes the progress thread */
+    _Atomic bool progress_sleeps, is_closing;
+
+    _Atomic bool is_agreeing;
+    uint64_t agreed;             /* under is_agreeing: how often, the same on all ranks */
+    group_agreement *agreements; /* [world_size], under is_agreeing */
+};
+
+#ifdef NDEBUG
+#define LS_ASSERT_DRIVER(group) ((void)0)
+#else
+#define LS_ASSERT_DRIVER(group) assert(atomic_load(&(group)->driver) != 0)
+#endif
+
+/* group.c: makes this thread's last error, under `status`, the group's failure, unless it has one; tells all who wait and all
+ * peers. Any thread. Returns the group's failure as group_check does. */
+ls_status group_lose(ls_group *group, ls_status status);
+/* Fails with the group's failure when it is lost, with LS_ERR_FORKED in a child. */
+ls_status group_check(ls_group *group);
+void group_drop_user(ls_group *group);
+
+/* post.c: posts a call that was checked, and waits. */
+ls_status group_run(ls_group *group, const group_call *call);
+
+/* environment.c: rank and world size from the environment; a world of one without any. */
+ls_status group_read_environment(int *rank, int *world_size);
+
+/* work.c */
+ls_status work_take(ls_group *group, const group_call *call, ls_work **work);
+void work_append(ls_work *work);
+/* Takes `work`, the head of the queue, off it; the caller drives. */
+void work_complete(ls_work *work, ls_status status);
+void work_drop(ls_work *work);
+void work_free_pool(ls_group *group);
+size_t call_bytes(const group_call *call);
+
+static inline bool work_is_complete(const ls_work *work) {
+    return atomic_load_explicit(&work->is_complete, memory_order_acquire);
+}
+
+/* drive.c */
+static inline bool group_try_drive(ls_group *group) {
+    uint32_t nobody = 0;
+    if (!atomic_compare_exchange_strong_explicit(&group->driver, &nobody, 1, memory_order_acquire,
+                                                 memory_order_relaxed))
+        return false;
+    const uint64_t turns = atomic_load_explicit(&group->turns, memory_order_relaxed);
+    atomic_store_explicit(&group->turns, turns + 1, memory_order_relaxed);
+    return true;
+}
+
+void group_stop_driving(ls_group *group);
+/* Sleeps until the driver stops or completes something, or a moment has passed. */
+void group_await_driver(ls_group *group, const ls_work *work, int64_t deadline_ns);
+/* Runs one operation of the caller's own to its end; the queue is empty. The caller drives. */
+ls_status drive_alone(ls_group *group, backend_op *op);
+/* Runs the queue: until `until` is complete, or (NULL) until it is empty or someone waits to drive. Returns false when the
+ * deadline came first. The caller drives. */
+bool drive_queue(ls_group *group, const ls_work *until, int64_t deadline_ns);
+/* Polls once what is there. The caller drives. */
+void drive_once(ls_group *group);
+
+/* progress.c */
+ls_status progress_start(ls_group *group);
+void progress_notice(ls_group *group); /* something was posted */
+void progress_stop(ls_group *group);
+
+#endif

@@ -1,0 +1,126 @@
+/* post.c: calls are checked and posted. A blocking call on a group whose queue is empty is run here and now, on the caller's
+ * thread and stack; everything else goes through the queue. */
+#include "group/group.h"
+
+#include "group/describe.h"
+#include "group/reduce.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static ls_status refuse(const ls_group *group, const group_call *call, const char *why) {
+    char text[CALL_TEXT_BYTES];
+    return ls_fail(LS_ERR_ARGUMENT, "rank %d: %s: %s", group->rank, call_describe(call, text), why);
+}
+
+static ls_status check_call(const ls_group *group, const group_call *call) {
+    const size_t element_bytes = ls_dtype_size(call->dtype);
+    size_t bytes = 0;
+    if (call->kind == GROUP_BARRIER) return LS_OK;
+    if (element_bytes == 0) return refuse(group, call, "there is no such element type");
+    if (__builtin_mul_overflow(call->count, element_bytes * (size_t)group->world_size, &bytes))
+        return refuse(group, call, "the count is past what memory can hold");
+    if (call->count && (!call->data || (call->kind == GROUP_ALL_GATHER && !call->send)))
+        return refuse(group, call, "the data is NULL");
+    if ((uintptr_t)call->data % element_bytes || (uintptr_t)call->send % element_bytes)
+        return refuse(group, call, "the data is not aligned to its elements");
+    if (call->kind == GROUP_ALL_REDUCE && !reduce_kernel_for(call->dtype, call->op))
+        return refuse(group, call,
+                      "this op is not defined for this type; f32, f64, i64 and u8 have sum and max, "
+                      "i64 and u8 bitwise or");
+    if (call->kind == GROUP_BROADCAST && (call->root < 0 || call->root >= group->world_size))
+        return refuse(group, call, "there is no such rank");
+    return LS_OK;
+}
+
+static inline bool queue_is_empty(const ls_group *group) {
+    return !atomic_load_explicit(&group->first, memory_order_acquire);
+}
+
+/* The caller drives, and nothing is before it. */
+static ls_status run_here(ls_group *group, const group_call *call) {
+    backend_op op;
+    op.call = *call;
+    op.bytes = call_bytes(call);
+    op.start_ns = 0;
+    const ls_status status = drive_alone(group, &op);
+    group_stop_driving(group);
+    return status;
+}
+
+static ls_status post_to_queue(ls_group *group, const group_call *call, ls_work **work) {
+    LS_ASSERT_NONE_HELD();
+    if (group->backend->reach != LS_REACH_SELF) LS_TRY(progress_start(group));
+    LS_TRY(work_take(group, call, work));
+    work_append(*work);
+    /* Begun at once if nobody drives: peers see our part, and may have theirs ready. */
+    ls_group_progress(group);
+    if (!work_is_complete(*work)) progress_notice(group);
+    return LS_OK;
+}
+
+ls_status group_run(ls_group *group, const group_call *call) {
+    if (group_try_drive(group)) {
+        if (queue_is_empty(group)) return run_here(group, call);
+        group_stop_driving(group);
+    }
+    ls_work *work = NULL;
+    LS_TRY(post_to_queue(group, call, &work));
+    const ls_status status = ls_work_wait(work, 0);
+    ls_work_close(&work);
+    return status;
+}
+
+ls_status group_post(ls_group *group, const group_call *call, ls_work **work) {
+    if (work) *work = NULL;
+    if (!group) return ls_fail(LS_ERR_ARGUMENT, "the group is NULL");
+    LS_TRY(group_check(group));
+    LS_TRY(check_call(group, call));
+    return work ? post_to_queue(group, call, work) : group_run(group, call);
+}
+
+ls_status ls_group_all_reduce(ls_group *group, void *data, size_t count, ls_dtype dtype, ls_op op, ls_work **work) {
+    const group_call call = {.kind = GROUP_ALL_REDUCE, .dtype = dtype, .op = op, .count = count, .data = data};
+    return group_post(group, &call, work);
+}
+
+ls_status ls_group_broadcast(ls_group *group, void *data, size_t count, ls_dtype dtype, int root, ls_work **work) {
+    const group_call call = {.kind = GROUP_BROADCAST, .dtype = dtype, .root = root, .count = count, .data = data};
+    return group_post(group, &call, work);
+}
+
+ls_status ls_group_all_gather(ls_group *group, const void *send, void *receive, size_t count, ls_dtype dtype,
+                              ls_work **work) {
+    const group_call call = {.kind = GROUP_ALL_GATHER, .dtype = dtype, .count = count, .send = send, .data = receive};
+    return group_post(group, &call, work);
+}
+
+ls_status ls_group_barrier(ls_group *group, ls_work **work) {
+    const group_call call = {.kind = GROUP_BARRIER, .dtype = LS_U8};
+    return group_post(group, &call, work);
+}
+
+/* The record of the first rank that failed, as an error; LS_OK when none has. */
+static ls_status first_failure(const ls_group *group) {
+    for (int rank = 0; rank < group->world_size; rank++) {
+        const group_agreement *said = &group->agreements[rank];
+        if (said->status != LS_OK) return ls_fail((ls_status)said->status, "%.*s", (int)sizeof said->text, said->text);
+    }
+    return LS_OK;
+}
+
+ls_status group_agree(ls_group *group, group_kind kind, size_t count, ls_status status, uint64_t *number) {
+    group_agreement ours = {.status = status};
+    if (status != LS_OK) snprintf(ours.text, sizeof ours.text, "rank %d: %.1000s", group->rank, ls_last_error());
+    const group_call call = {.kind = kind, .dtype = LS_U8, .count = count, .send = &ours, .data = group->agreements};
+    LS_TRY(group_check(group));
+    if (atomic_exchange_explicit(&group->is_agreeing, true, memory_order_acquire))
+        return ls_fail(LS_ERR_STATE,
+                       "rank %d: another thread allocates memory of this group or duplicates it: one at a time",
+                       group->rank);
+    *number = ++group->agreed;
+    ls_status result = group_run(group, &call);
+    if (result == LS_OK) result = first_failure(group);
+    atomic_store_explicit(&group->is_agreeing, false, memory_order_release);
+    return result;
+}

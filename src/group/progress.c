@@ -1,0 +1,72 @@
+/* progress.c: the thread that drives a group's queue when nobody else does.
+ *
+ * It is there so that an asynchronous operation ends even if its rank never waits: a queue that nobody has driven for a
+ * moment is taken over, and handed back as soon as someone waits. It starts with the first asynchronous call.         */
+#include "group/group.h"
+
+#include "base/clock.h"
+
+/* How long nobody must have driven. A processor to spare lets us be quick; without one we take time from the computation.
+ * The longest is for a queue that others keep driving. */
+#define QUICK_MOMENT_NS (20 * 1000)
+#define MOMENT_NS (100 * 1000)
+#define LONGEST_MOMENT_NS (5 * LS_NS_PER_MS)
+
+static bool has_work(const ls_group *group) {
+    return atomic_load_explicit(&group->first, memory_order_acquire) != NULL;
+}
+
+/* Sleeps until something is posted. */
+static void sleep_idle(ls_group *group) {
+    const uint32_t seen = atomic_load_explicit(&group->posted, memory_order_acquire);
+    atomic_store_explicit(&group->progress_sleeps, true, memory_order_relaxed);
+    ls_full_barrier();
+    if (!has_work(group) && !atomic_load_explicit(&group->is_closing, memory_order_acquire))
+        ls_word_wait(&group->posted, seen, LS_DEADLINE_NEVER);
+    atomic_store_explicit(&group->progress_sleeps, false, memory_order_relaxed);
+}
+
+static void run(void *argument) {
+    ls_group *group = argument;
+    const int64_t shortest_ns = group->backend->spare_processors(group->state) > 0 ? QUICK_MOMENT_NS : MOMENT_NS;
+    int64_t moment_ns = shortest_ns;
+    while (!atomic_load_explicit(&group->is_closing, memory_order_acquire)) {
+        if (!has_work(group)) {
+            sleep_idle(group);
+            moment_ns = shortest_ns;
+            continue;
+        }
+        const uint64_t turns = atomic_load_explicit(&group->turns, memory_order_relaxed);
+        const uint32_t seen = atomic_load_explicit(&group->posted, memory_order_acquire);
+        ls_word_wait(&group->posted, seen, ls_now_ns() + moment_ns);
+        const bool was_driven = turns != atomic_load_explicit(&group->turns, memory_order_relaxed) ||
+                                atomic_load_explicit(&group->driver, memory_order_relaxed) ||
+                                atomic_load_explicit(&group->waiters, memory_order_relaxed) > 0;
+        if (was_driven) {
+            moment_ns = moment_ns * 2 < LONGEST_MOMENT_NS ? moment_ns * 2 : LONGEST_MOMENT_NS;
+        } else if (group_try_drive(group)) {
+            drive_queue(group, NULL, LS_DEADLINE_NEVER);
+            group_stop_driving(group);
+            moment_ns = shortest_ns;
+        }
+    }
+}
+
+ls_status progress_start(ls_group *group) {
+    ls_status status = LS_OK;
+    ls_mutex_lock(&group->lock);
+    if (!group->progress.is_started) status = ls_thread_start(&group->progress, "ls-progress", run, group);
+    ls_mutex_unlock(&group->lock);
+    return status;
+}
+
+void progress_notice(ls_group *group) {
+    ls_full_barrier();
+    if (atomic_load_explicit(&group->progress_sleeps, memory_order_relaxed)) ls_word_advance(&group->posted);
+}
+
+void progress_stop(ls_group *group) {
+    atomic_store_explicit(&group->is_closing, true, memory_order_release);
+    ls_word_advance(&group->posted);
+    ls_thread_join(&group->progress);
+}

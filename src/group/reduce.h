@@ -1,0 +1,25 @@
+/* reduce.h: the loops that combine elements, one pair for each dtype and op. */
+#ifndef LS_GROUP_REDUCE_H
+#define LS_GROUP_REDUCE_H
+
+#include <lockstep/group.h>
+
+typedef struct reduce_kernel {
+    /* into[i] = a[i] op b[i]; `into` may be `a` or `b`, nothing else overlaps. */
+    void (*combine)(void *into, const void *a, const void *b, size_t count);
+    /* a[i] = b[i] = a[i] op b[i]. */
+    void (*combine_both)(void *a, void *b, size_t count);
+} reduce_kernel;
+
+/* NULL where the op is not defined for the dtype. */
+const reduce_kernel *reduce_kernel_for(ls_dtype dtype, ls_op op);
+
+/* Combines `count` elements of `sources[0 .. source_count)`, from `offset_bytes` on, in that order, block by block, so that
+ * each is read once. reduce_in_place writes the result into every source, reduce_into to `into`, which may be where one
+ * source's elements lie. */
+void reduce_in_place(const reduce_kernel *kernel, size_t element_bytes, void *const *sources, int source_count,
+                     size_t offset_bytes, size_t count);
+void reduce_into(const reduce_kernel *kernel, size_t element_bytes, void *const *sources, int source_count,
+                 size_t offset_bytes, size_t count, void *into);
+
+#endif

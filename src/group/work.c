@@ -1,0 +1,121 @@
+/* work.c: operations in the queue, taken from a pool, so that a training loop allocates nothing once it has warmed up. */
+#include "group/group.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+size_t call_bytes(const group_call *call) {
+    switch ((int)call->kind) {
+    case GROUP_BARRIER: return 0;
+    case GROUP_ALLOCATE:
+    case GROUP_DUPLICATE: return sizeof(group_agreement);
+    default: return call->count * ls_dtype_size(call->dtype);
+    }
+}
+
+ls_status work_take(ls_group *group, const group_call *call, ls_work **result) {
+    ls_mutex_lock(&group->lock);
+    ls_work *work = group->pool;
+    if (work) group->pool = work->next;
+    ls_mutex_unlock(&group->lock);
+    if (!work && !(work = ls_alloc_raw(sizeof *work))) return LS_ERR_MEMORY;
+    work->op.call = *call;
+    work->op.bytes = call_bytes(call);
+    work->group = group;
+    work->next = NULL;
+    work->status = LS_OK;
+    work->op.start_ns = work->end_ns = 0;
+    atomic_init(&work->is_complete, false);
+    atomic_init(&work->holders, 2);
+    atomic_fetch_add_explicit(&group->users, 1, memory_order_relaxed);
+    *result = work;
+    return LS_OK;
+}
+
+void work_append(ls_work *work) {
+    ls_group *group = work->group;
+    ls_mutex_lock(&group->lock);
+    if (group->tail)
+        group->tail->next = work;
+    else
+        atomic_store_explicit(&group->first, work, memory_order_release);
+    group->tail = work;
+    ls_mutex_unlock(&group->lock);
+}
+
+void work_complete(ls_work *work, ls_status status) {
+    ls_group *group = work->group;
+    LS_ASSERT_DRIVER(group);
+    ls_mutex_lock(&group->lock);
+    atomic_store_explicit(&group->first, work->next, memory_order_release);
+    if (!work->next) group->tail = NULL;
+    ls_mutex_unlock(&group->lock);
+    if (group->current == work) group->current = NULL;
+    work->end_ns = ls_now_ns();
+    work->status = status;
+    atomic_store_explicit(&work->is_complete, true, memory_order_release);
+    ls_full_barrier();
+    if (atomic_load_explicit(&group->waiters, memory_order_relaxed)) ls_word_advance(&group->event);
+    work_drop(work);
+}
+
+void work_drop(ls_work *work) {
+    /* The last holder has to see what the other did. */
+    if (atomic_fetch_sub_explicit(&work->holders, 1, memory_order_acq_rel) != 1) return;
+    ls_group *group = work->group;
+    ls_mutex_lock(&group->lock);
+    work->next = group->pool;
+    group->pool = work;
+    ls_mutex_unlock(&group->lock);
+    group_drop_user(group);
+}
+
+void work_free_pool(ls_group *group) {
+    while (group->pool) {
+        ls_work *next = group->pool->next;
+        ls_free(group->pool);
+        group->pool = next;
+    }
+}
+
+void work_times(const ls_work *work, int64_t *start_ns, int64_t *end_ns) {
+    *start_ns = work->op.start_ns;
+    *end_ns = work->end_ns;
+}
+
+/* A wait of the caller's own expired; the operation goes on. */
+static ls_status expired(const ls_work *work, int64_t timeout_ms) {
+    return ls_fail(LS_ERR_TIMEOUT, "rank %d: the operation waited for is not complete after %lld ms; it goes on",
+                   work->group->rank, (long long)timeout_ms);
+}
+
+ls_status ls_work_wait(ls_work *work, int64_t timeout_ms) {
+    if (!work) return ls_fail(LS_ERR_ARGUMENT, "cannot wait for work that is NULL");
+    ls_group *group = work->group;
+    if (atomic_load_explicit(&group->is_forked, memory_order_relaxed)) return group_check(group);
+    const int64_t deadline_ns = timeout_ms > 0 ? ls_deadline_after_ms(timeout_ms) : LS_DEADLINE_NEVER;
+    while (!work_is_complete(work)) {
+        if (group_try_drive(group)) {
+            drive_queue(group, work, deadline_ns);
+            group_stop_driving(group);
+        } else {
+            group_await_driver(group, work, deadline_ns);
+        }
+        if (deadline_ns != LS_DEADLINE_NEVER && !work_is_complete(work) && ls_now_ns() >= deadline_ns)
+            return expired(work, timeout_ms);
+    }
+    return work->status == LS_OK ? LS_OK : ls_error_raise(&group->failure);
+}
+
+bool ls_work_is_complete(ls_work *work) {
+    if (!work) return true;
+    if (!work_is_complete(work)) ls_group_progress(work->group);
+    return work_is_complete(work);
+}
+
+void ls_work_close(ls_work **work) {
+    if (!work || !*work) return;
+    ls_work *held = *work;
+    *work = NULL;
+    if (!atomic_load_explicit(&held->group->is_forked, memory_order_relaxed)) work_drop(held);
+}
