@@ -310,17 +310,20 @@ static void door_ready(uv_poll_t *poll, int failure, int events) {
         peer_close(door); /* the worker and all that share its socket are gone */
         return;
     }
+    /* Padding may let a second descriptor through: whatever comes has to be seen. */
     const struct cmsghdr *item = CMSG_FIRSTHDR(&header);
     if (!item || item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS) return;
-    int socket = -1, type = 0;
-    socklen_t bytes = sizeof type;
-    memcpy(&socket, CMSG_DATA(item), sizeof socket);
-    /* What is handed in may be anything that has a number. */
-    if (getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 || type != SOCK_STREAM) {
-        close(socket);
-        return;
+    const size_t count = (item->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; i++) {
+        int descriptor = -1, type = 0;
+        socklen_t bytes = sizeof type;
+        memcpy(&descriptor, CMSG_DATA(item) + i * sizeof(int), sizeof descriptor);
+        const bool is_stream = getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_STREAM;
+        if (is_stream)
+            (void)watch(door->server, descriptor, connection_ready);
+        else
+            close(descriptor);
     }
-    (void)watch(door->server, socket, connection_ready);
 }
 
 static void listener_ready(uv_poll_t *poll, int failure, int events) {

@@ -11,6 +11,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/live.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "base/wait.h"
@@ -41,6 +42,7 @@ struct pending {
  *   inbox      belongs to the reader                                                                                   */
 typedef struct inherited_store {
     ls_store head;
+    ls_live live;
     ls_mutex lock;
     ls_word changed;
     pending *calls;
@@ -226,8 +228,26 @@ static ls_status inherited_call(ls_store *base, const store_request *request, st
     return status;
 }
 
+/* A forked child keeps no end of the stream: the server would take its parent for alive. */
+static void forked(ls_live *live) {
+    inherited_store *store = (inherited_store *)((char *)live - offsetof(inherited_store, live));
+    if (store->socket >= 0) close(store->socket);
+    store->socket = -1;
+}
+
+static ls_status list(inherited_store *store) {
+    store->live.forked = forked;
+    ls_live_lock();
+    const ls_status status = ls_live_add(&store->live);
+    ls_live_unlock();
+    return status;
+}
+
 static void inherited_close(ls_store *base) {
     inherited_store *store = (inherited_store *)base;
+    ls_live_lock();
+    ls_live_remove(&store->live);
+    ls_live_unlock();
     store_inbox_close(&store->inbox);
     if (store->socket >= 0) close(store->socket);
     ls_mutex_destroy(&store->lock);
@@ -324,7 +344,8 @@ ls_status ls_store_open_inherited(ls_store **opened) {
     store->socket = -1;
     ls_mutex_init(&store->lock);
     store_init(&store->head, &inherited_backend);
-    ls_status status = connect_to_launcher(store);
+    ls_status status = list(store);
+    if (status == LS_OK) status = connect_to_launcher(store);
     if (status == LS_END)
         status = ls_fail(LS_ERR_ENVIRONMENT, "this process was not started by `lockstep run` (" STORE_ENV_LAUNCHER
                                              " and " STORE_ENV_SOCKET " are not set): there is no store to inherit");

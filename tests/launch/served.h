@@ -1,0 +1,61 @@
+/* served.h: the launcher's store on a thread of the test, so that clients of one process, sanitizers included, reach it as
+ * workers do. */
+#ifndef LS_TEST_SERVED_H
+#define LS_TEST_SERVED_H
+
+#include "support/test.h"
+
+#include "base/thread.h"
+#include "launch/server.h"
+#include "store/wire.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+typedef struct served {
+    uv_loop_t loop;
+    uv_async_t stop;
+    launch_server *server;
+    ls_thread thread;
+    int door;
+} served;
+
+static inline void serve_loop(void *argument) {
+    uv_run(argument, UV_RUN_DEFAULT);
+}
+
+static inline void stop_serving(uv_async_t *stop) {
+    served *self = stop->data;
+    launch_server_close(&self->server);
+    uv_close((uv_handle_t *)stop, NULL);
+}
+
+static inline void set_number(const char *name, int number) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", number);
+    setenv(name, text, 1);
+}
+
+/* Starts the server and puts into the environment what a worker finds there. */
+static inline void served_start(served *self) {
+    assert_int_equal(uv_loop_init(&self->loop), 0);
+    assert_int_equal(launch_server_open(&self->server, &self->loop), LS_OK);
+    assert_int_equal(launch_server_add_door(self->server, &self->door), LS_OK);
+    assert_int_equal(uv_async_init(&self->loop, &self->stop, stop_serving), 0);
+    self->stop.data = self;
+    set_number(STORE_ENV_DOOR, self->door);
+    set_number(STORE_ENV_LAUNCHER, (int)getpid());
+    setenv(STORE_ENV_SOCKET, launch_server_name(self->server), 1);
+    assert_int_equal(ls_thread_start(&self->thread, "server", serve_loop, &self->loop), LS_OK);
+}
+
+static inline void served_stop(served *self) {
+    if (!self->thread.is_started) return;
+    uv_async_send(&self->stop);
+    ls_thread_join(&self->thread);
+    /* Refuses while a handle is open: so this proves that none is. */
+    assert_int_equal(uv_loop_close(&self->loop), 0);
+    close(self->door);
+}
+
+#endif
