@@ -191,14 +191,21 @@ static void begin_observers(backward_pass *pass) {
     }
 }
 
-/* The failure that finish hears of is that of forward, begin or backward, the same for all. */
+/* The failure that finish hears of is that of forward, begin or backward, the same for all. What finish returns is a verdict
+ * that other ranks share: it takes the place of a failure that this rank alone has seen. */
 static void finish_observers(backward_pass *pass) {
     const ls_status failure = pass->failure.status;
+    ls_error verdict = {.status = LS_OK};
     for (int i = 0; i < pass->state->listed_count; i++) {
         const listed_observer entry = pass->state->listed[i];
         if (!entry.takes_part) continue;
         ls_error_raise(&pass->failure);
-        pass_fail(pass, entry.observer->finish(entry.observer->context, failure));
+        const ls_status status = entry.observer->finish(entry.observer->context, failure);
+        if (status != LS_OK && verdict.status == LS_OK) ls_error_capture(&verdict, status);
+    }
+    if (verdict.status != LS_OK) {
+        pass->failure = verdict;
+        if (pass->state->is_in_step) pass->state->step_error = verdict;
     }
     marks_unlist_called();
 }

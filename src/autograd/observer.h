@@ -9,8 +9,9 @@
  *     gradients are computed       the leaf hook fires as each leaf's gradient is complete, on the thread of backward
  *     observer->finish(failure)    for each; the first failure of forward, begin or backward
  *
- * A failure's sentence is this thread's last error when begin or finish is called with it. The first error of any of them
- * is the step's. An error of begin stops the computation of gradients.                  */
+ * A failure's sentence is this thread's last error when begin or finish is called with it. The first error is the step's, but
+ * an error of finish is a verdict that other ranks share: it takes the place of what this rank alone has seen. An error of
+ * begin stops the computation of gradients.                                                                            */
 #ifndef LS_AUTOGRAD_OBSERVER_H
 #define LS_AUTOGRAD_OBSERVER_H
 

@@ -127,6 +127,8 @@ ls_status reducer_init(ls_reduction *reducer, ls_group *group, ls_status status,
                        int item_count, const reducer_options *options) {
     *reducer = (ls_reduction){.options = *options, .rank = ls_group_rank(group)};
     bucket_layout layout = {0};
+    ls_error failure;
+    ls_error_capture(&failure, status); /* what follows may leave sentences of its own */
     ls_mutex_init(&reducer->lock);
     for (int i = 0; i < item_count; i++) reducer->count += items[i].requires_grad;
     reducer->world_size = ls_group_world_size(group);
@@ -136,6 +138,7 @@ ls_status reducer_init(ls_reduction *reducer, ls_group *group, ls_status status,
         reducer_clear(reducer);
         return group_status;
     }
+    status = ls_error_raise(&failure);
     if (status == LS_OK) status = prepare(reducer, items, item_count, &layout);
     status = verify_equal(&reducer->agreement, status, items, item_count, options_digest(options));
     if (status == LS_OK) status = storage_init(&reducer->storage, reducer->group, &layout.plan);

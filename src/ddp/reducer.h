@@ -2,8 +2,8 @@
  * tells beforehand what is used) and alone.c (gradients of the user's own, whose use is known at the end).
  *
  * Threads: begin, finish and rebuild are called by one thread at a time; mark and fail by any. `lock` guards what is listed
- * under it; it is never held across a wait, and no other lock is taken under it but the group's own, inside group_post,
- * which never calls back: so there is no cycle.                                                                         */
+ * under it; it is never held while something is posted or waited for, and no other lock is taken under it. Buckets are posted
+ * by the one thread that has set `is_launching`; all calls of mark return before finish is called.                       */
 #ifndef LS_DDP_REDUCER_H
 #define LS_DDP_REDUCER_H
 
@@ -65,14 +65,17 @@ typedef struct ls_reduction {
     uint64_t *used; /* this rank's, then the union of all ranks' */
     ls_work *header_work, *used_work;
     bool header_is_taken, header_is_good;
-    ls_work **works; /* [count] one a run, in the order of posting */
-    int work_count;
-    bucket_slot *slots; /* [bucket_count] */
-    int *ready_order;   /* [ready_count] gradients in the order in which they came */
+    bool is_launching;
+    int *ready_order; /* [ready_count] gradients in the order in which they came */
     int ready_count;
     int64_t *ready_ns; /* [count] */
     ls_error failure;  /* this rank's own, in this step */
     ls_error lost;     /* the group's, met while posting */
+
+    /* The launching thread; after the last mark, that of finish. */
+    ls_work **works; /* [count] one a run, in the order of posting */
+    int work_count;
+    bucket_slot *slots; /* [bucket_count] */
 } ls_reduction;
 
 /* Collective: duplicates `group`, compares `items` over all ranks (those that need gradients are reduced), lays out and

@@ -43,9 +43,8 @@ static ls_status post_used(ls_reduction *reducer, agreement_kind kind) {
     return group_post(reducer->group, &call, &reducer->used_work);
 }
 
-/* All runs of a bucket, in order. Under the lock. */
+/* All runs of a bucket, in order. By the launching thread, without the lock. */
 static ls_status post_bucket(ls_reduction *reducer, int bucket) {
-    LS_ASSERT_HELD(&reducer->lock);
     bucket_slot *slot = &reducer->slots[bucket];
     const uint64_t *used = reducer->options.find_unused_parameters && !reducer->options.late_use ? reducer->used : NULL;
     slot->first_work = reducer->work_count;
@@ -76,10 +75,22 @@ static void note_lost(ls_reduction *reducer, ls_status status) {
     schedule_fail(&reducer->schedule);
 }
 
+/* Posts the buckets that may start. One thread at a time, so that they are posted in order without the lock; a thread that
+ * finds another one launching may go: that one looks at the schedule again, under the lock, before it stops. */
 static void launch(ls_reduction *reducer) {
-    LS_ASSERT_HELD(&reducer->lock);
     int bucket = 0;
-    while (schedule_launch(&reducer->schedule, &bucket)) note_lost(reducer, post_bucket(reducer, bucket));
+    ls_mutex_lock(&reducer->lock);
+    if (!reducer->is_launching) {
+        reducer->is_launching = true;
+        while (schedule_launch(&reducer->schedule, &bucket)) {
+            ls_mutex_unlock(&reducer->lock);
+            const ls_status status = post_bucket(reducer, bucket);
+            ls_mutex_lock(&reducer->lock);
+            note_lost(reducer, status);
+        }
+        reducer->is_launching = false;
+    }
+    ls_mutex_unlock(&reducer->lock);
 }
 
 static void note_failure(ls_reduction *reducer, ls_status status) {
@@ -154,9 +165,12 @@ ls_status reducer_begin(ls_reduction *reducer, ls_status failure, const bool *re
                                     .unused_count = (uint32_t)unused,
                                     .step = reducer->step,
                                     .plan_digest = reducer->plan_digest};
+    ls_mutex_unlock(&reducer->lock);
+
     status = post_records(reducer, AGREE_HEADER, &reducer->header_work);
     if (status == LS_OK && reducer->options.find_unused_parameters && !reducer->options.late_use)
         status = post_used(reducer, AGREE_HEADER);
+    ls_mutex_lock(&reducer->lock);
     note_lost(reducer, status);
     ls_mutex_unlock(&reducer->lock);
     ls_point("ddp.header.posted");
@@ -176,11 +190,9 @@ ls_status reducer_mark(ls_reduction *reducer, int index) {
 
     ls_group_progress(reducer->group);
     ls_mutex_lock(&reducer->lock);
-    if (header_is_back(reducer)) {
-        take_header(reducer);
-        launch(reducer);
-    }
+    if (header_is_back(reducer)) take_header(reducer);
     ls_mutex_unlock(&reducer->lock);
+    launch(reducer);
     return status;
 }
 
@@ -339,16 +351,14 @@ static ls_status await_footer(ls_reduction *reducer) {
 static ls_status post_rest(ls_reduction *reducer) {
     ls_mutex_lock(&reducer->lock);
     mark_the_rest(reducer);
-    launch(reducer);
-    ls_status status = ls_error_raise(&reducer->lost);
-    if (status == LS_OK) {
-        reducer->own.status = reducer->failure.status;
-        memcpy(reducer->used_here, reducer->used, bitmap_words(reducer->count) * sizeof *reducer->used);
-        status = post_records(reducer, AGREE_FOOTER, &reducer->footer_work);
-        if (status == LS_OK && reducer->options.late_use && reducer->options.find_unused_parameters)
-            status = post_used(reducer, AGREE_FOOTER);
-    }
     ls_mutex_unlock(&reducer->lock);
+    launch(reducer);
+    LS_TRY(ls_error_raise(&reducer->lost));
+    reducer->own.status = reducer->failure.status;
+    memcpy(reducer->used_here, reducer->used, bitmap_words(reducer->count) * sizeof *reducer->used);
+    ls_status status = post_records(reducer, AGREE_FOOTER, &reducer->footer_work);
+    if (status == LS_OK && reducer->options.late_use && reducer->options.find_unused_parameters)
+        status = post_used(reducer, AGREE_FOOTER);
     ls_point("ddp.footer.posted");
     return status;
 }

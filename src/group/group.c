@@ -284,7 +284,11 @@ void ls_group_close(ls_group **group) {
     ls_mutex_lock(&held->lock);
     const bool is_last = --held->holders == 0;
     ls_mutex_unlock(&held->lock);
-    if (is_last) close_for_good(held);
+    if (!is_last) return;
+    ls_error last; /* closing is clean-up: the failure that led to it stays this thread's last */
+    ls_error_capture(&last, LS_ERR_ABORTED);
+    close_for_good(held);
+    ls_error_raise(&last);
 }
 
 /* --- what a group has ----------------------------------------------------------------------------------------------- */

@@ -1,0 +1,4 @@
+# Scenarios train: the optimizers' room too.
+foreach(test gradients failures wrap)
+    target_link_libraries(test_ddp_${test} PRIVATE ls_optim)
+endforeach()

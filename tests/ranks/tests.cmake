@@ -1,0 +1,1 @@
+set_tests_properties(ranks.equality PROPERTIES TIMEOUT 600)
