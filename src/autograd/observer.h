@@ -35,9 +35,6 @@ ls_tensor *autograd_observer_mark(const autograd_observer *observer, ls_tensor *
 /* Forgets the observer wherever this thread's step or tape names it: its owner closes. */
 void autograd_observer_forget(const autograd_observer *observer);
 
-/* Whether ops record here: false in no-gradient regions. */
-bool autograd_grad_is_on(void);
-
 /* Whether ops record now: false inside ls_no_grad_begin ... ls_no_grad_end. */
 bool autograd_grad_is_on(void);
 
