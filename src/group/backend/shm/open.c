@@ -7,6 +7,7 @@
 #include "group/group.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,6 +63,19 @@ static int count_spare_processors(const shm_group *shm) {
     return CPU_COUNT(&together) - shm->world_size;
 }
 
+/* Asked while the boards are shared: fails when a rank whose process we know of is dead. */
+static ls_status examine_opening(void *argument) {
+    const shm_group *shm = argument;
+    for (int rank = 0; rank < shm->world_size; rank++) {
+        if (rank == shm->rank || !shm_is_dead(shm, rank)) continue;
+        const shm_board *board = shm->segments[rank] ? shm->segments[rank]->base : NULL;
+        return ls_fail(LS_ERR_PEER_LOST,
+                       "rank %d (%s, process %" PRId64 ") died while the group was opened; start the job again", rank,
+                       board ? board->host : "this host", board ? board->process : -1);
+    }
+    return LS_OK;
+}
+
 /* We fail after peers may have taken the group for open: they learn it at their first operation. */
 static void opening_failed(void *argument, const ls_error *why) {
     const shm_group *shm = argument;
@@ -79,6 +93,7 @@ static ls_status share_boards(shm_group *shm, const backend_place *place) {
                            .bytes = sizeof(shm_board),
                            .deadline_ns = place->deadline_ns,
                            .timeout_ms = place->timeout_ms,
+                           .examine = examine_opening,
                            .failed = opening_failed,
                            .argument = shm,
                            .segments = shm->segments,

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_dead(const shm_group *shm, int peer) {
+bool shm_is_dead(const shm_group *shm, int peer) {
     struct pollfd process = {.fd = shm->processes[peer], .events = POLLIN};
     return process.fd >= 0 && poll(&process, 1, 0) == 1;
 }
@@ -36,7 +36,7 @@ static ls_status examine_peer(const shm_group *shm, const backend_op *op, int pe
     switch (atomic_load_explicit(&board->standing, memory_order_acquire)) {
     case SHM_HAS_LOST: return ls_error_raise(&board->why);
     case SHM_HAS_LEFT: return lost(shm, op, peer, "left the group");
-    default: return is_dead(shm, peer) ? lost(shm, op, peer, "died") : LS_OK;
+    default: return shm_is_dead(shm, peer) ? lost(shm, op, peer, "died") : LS_OK;
     }
 }
 

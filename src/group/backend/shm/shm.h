@@ -94,6 +94,7 @@ backend_progress shm_staged_poll(shm_group *shm, backend_op *op);
 bool shm_staged_waits_for(const shm_group *shm, const backend_op *op, int peer);
 
 /* peers.c */
+bool shm_is_dead(const shm_group *shm, int peer); /* its process; false for ranks that are our threads */
 ls_status shm_examine(void *state, backend_op *op);
 void shm_describe_missing(void *state, const backend_op *op, char *text, size_t bytes);
 uint32_t shm_bell(void *state);

@@ -1,0 +1,24 @@
+/* points.h: the named points of the room's protocols (base/fault.h), for tests that stop or kill a rank at each of them. */
+#ifndef LS_GROUP_POINTS_H
+#define LS_GROUP_POINTS_H
+
+static const char *const group_points[] = {
+    "shm.share.published",   /* our segment and process can be found; boards of a group, or memory */
+    "shm.share.mapped",      /* we have mapped everyone's, nobody knows */
+    "shm.share.met",         /* everyone has mapped everyone's */
+    "shm.allocate.agreed",   /* all ranks want the same memory, and there is enough */
+    "shm.meeting.published", /* our call can be seen */
+    "shm.meeting.met",       /* we have seen everyone's, nothing is done yet */
+    "shm.in_place.combined", /* a part of our share is written into every copy */
+    "shm.in_place.copied",   /* a part of a peer's data is copied */
+    "shm.in_place.finished", /* we have said that our part is done */
+    "shm.staged.put",        /* a chunk of ours is in the stage */
+    "shm.staged.combined",   /* our share of a chunk is combined */
+    "shm.staged.taken",      /* a chunk is taken out */
+    "shm.operation.done",    /* an operation is complete here */
+    "shm.leaving.said",      /* our board says that we have left, or why the group is lost */
+};
+
+#define GROUP_POINT_COUNT ((int)(sizeof group_points / sizeof group_points[0]))
+
+#endif

@@ -1,0 +1,206 @@
+/* worker_group.c: a rank of a group, as a process, for test_group.c: worker_group MODE ...
+ *
+ *   rounds COUNT CLOSER   every algorithm COUNT times; then rank CLOSER leaves while the others call once more
+ *   waits                 rank 1 comes a second late to a barrier; rank 0 prints the processor time that it took
+ *   forks                 rank 1 forks a child that lives on, and dies
+ *   stops                 rank 1 stops until the limit is past and the others have a new group, then goes on
+ *   exits                 rank 1 ends without a close
+ *
+ * A call that fails is printed as "error STATUS: SENTENCE", and the exit code is 3.                                  */
+#include "support/faults.h"
+
+#include "base/clock.h"
+#include "base/wait.h"
+
+#include <lockstep/group.h>
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void check(ls_status status) {
+    if (status == LS_OK) return;
+    printf("error %s: %s\n", ls_status_name(status), ls_last_error());
+    fflush(stdout);
+    exit(3);
+}
+
+static void say(const char *text) {
+    puts(text);
+    fflush(stdout);
+}
+
+static ls_group *open_group(int64_t timeout_ms) {
+    ls_group *group = NULL;
+    check(ls_group_open(&group, &(ls_group_options){.timeout_ms = timeout_ms}));
+    return group;
+}
+
+/* --- rounds ---------------------------------------------------------------------------------------------------------- */
+
+#define COUNT ((size_t)300000)
+
+static void run_all(ls_group *group, float *shared, float *ordinary) {
+    const size_t world_size = (size_t)ls_group_world_size(group), part = COUNT / world_size;
+    ls_work *work = NULL;
+    for (int memory = 0; memory < 2; memory++) {
+        float *data = memory ? ordinary : shared;
+        memset(data, 0, COUNT * sizeof *data);
+        check(ls_group_all_reduce(group, data, COUNT, LS_F32, LS_SUM, NULL));
+        check(ls_group_broadcast(group, data, COUNT, LS_F32, 1, NULL));
+        check(ls_group_all_gather(group, data + part * (size_t)ls_group_rank(group), data, part, LS_F32, NULL));
+        check(ls_group_all_reduce(group, data, 3, LS_F32, LS_MAX, NULL));
+        check(ls_group_all_reduce(group, data, COUNT, LS_F32, LS_SUM, &work));
+        check(ls_work_wait(work, 0));
+        ls_work_close(&work);
+    }
+    check(ls_group_barrier(group, NULL));
+}
+
+static int run_rounds(int rounds, int closer) {
+    ls_group *group = open_group(0), *copy = NULL;
+    void *shared = NULL;
+    float *ordinary = malloc(COUNT * sizeof *ordinary);
+    check(ls_group_alloc(group, COUNT * sizeof(float), &shared));
+    check(ls_group_duplicate(&copy, group));
+    say("ready");
+    for (int round = 0; round < rounds; round++) run_all(group, shared, ordinary);
+    check(ls_group_barrier(copy, NULL));
+    ls_group_close(&copy);
+    if (closer >= 0 && closer != ls_group_rank(group)) check(ls_group_barrier(group, NULL));
+    ls_group_close(&group);
+    free(ordinary);
+    say("done");
+    return 0;
+}
+
+/* --- waits ----------------------------------------------------------------------------------------------------------- */
+
+static int64_t processor_ns(void) {
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return used.tv_sec * LS_NS_PER_S + used.tv_nsec;
+}
+
+static int run_waits(void) {
+    ls_group *group = open_group(0);
+    check(ls_group_barrier(group, NULL));
+    if (ls_group_rank(group) == 1) ls_sleep_until(ls_now_ns() + LS_NS_PER_S);
+    const int64_t wall_ns = ls_now_ns(), used_ns = processor_ns();
+    check(ls_group_barrier(group, NULL));
+    printf("waited %lld ms, used %lld us\n", (long long)(ls_now_ns() - wall_ns) / 1000000,
+           (long long)(processor_ns() - used_ns) / 1000);
+    ls_group_close(&group);
+    return 0;
+}
+
+/* --- forks ----------------------------------------------------------------------------------------------------------- */
+
+/* Descriptors of segments (memfd) and processes (pidfd). */
+static int count_our_descriptors(void) {
+    int count = 0;
+    for (int descriptor = 0; descriptor < 256; descriptor++) {
+        char link[64], target[128] = "";
+        snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+        if (readlink(link, target, sizeof target - 1) < 0) continue;
+        count += strstr(target, "memfd:lockstep") || strstr(target, "pidfd");
+    }
+    return count;
+}
+
+static int count_our_mappings(void) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    int count = 0;
+    while (maps && fgets(line, sizeof line, maps)) count += strstr(line, "memfd:lockstep") != NULL;
+    if (maps) fclose(maps);
+    return count;
+}
+
+static void live_on_as_child(ls_group *group) {
+    float value = 1;
+    const ls_status status = ls_group_all_reduce(group, &value, 1, LS_F32, LS_SUM, NULL);
+    printf("child: %s, %d descriptors, %d mappings: %s\n", ls_status_name(status), count_our_descriptors(),
+           count_our_mappings(), ls_last_error());
+    fflush(stdout);
+    ls_group_close(&group);
+    pause(); /* until the launcher ends what is left */
+    exit(0);
+}
+
+static int run_forks(void) {
+    ls_group *group = open_group(0);
+    void *memory = NULL;
+    check(ls_group_alloc(group, 4096, &memory));
+    if (ls_group_rank(group) == 1) {
+        if (fork() == 0) live_on_as_child(group);
+        ls_sleep_until(ls_now_ns() + 300 * LS_NS_PER_MS); /* for the child to speak */
+        raise(SIGKILL);
+    }
+    check(ls_group_barrier(group, NULL));
+    return 0;
+}
+
+/* --- stops ----------------------------------------------------------------------------------------------------------- */
+
+/* Ranks 0 and 2, once rank 1 is given up, under a group of their own. */
+static void form_new_group(int rank, pid_t stopped) {
+    ls_store *store = NULL;
+    ls_group *group = NULL;
+    void *memory = NULL;
+    check(ls_store_open_inherited(&store));
+    const ls_group_options options = {.store = store, .rank = rank / 2, .world_size = 2, .timeout_ms = 20000};
+    check(ls_group_open(&group, &options));
+    check(ls_group_alloc(group, 1 << 20, &memory));
+    memset(memory, 0x5a, 1 << 20);
+    check(ls_group_barrier(group, NULL));
+    if (rank == 0) kill(stopped, SIGCONT);
+    ls_sleep_until(ls_now_ns() + 500 * LS_NS_PER_MS);
+    const unsigned char *bytes = memory;
+    for (int i = 0; i < 1 << 20; i++)
+        if (bytes[i] != 0x5a) check(LS_ERR_INTERNAL);
+    check(ls_group_barrier(group, NULL));
+    say("new group untouched");
+    ls_group_close(&group);
+    ls_store_close(&store);
+}
+
+static int run_stops(void) {
+    ls_group *group = open_group(1500);
+    const int rank = ls_group_rank(group);
+    void *memory = NULL;
+    int64_t own = getpid(), processes[3];
+    check(ls_group_alloc(group, 1 << 20, &memory));
+    check(ls_group_all_gather(group, &own, processes, 1, LS_I64, NULL));
+    if (rank == 1) raise(SIGSTOP);
+    const ls_status status = ls_group_all_reduce(group, memory, 1 << 18, LS_F32, LS_SUM, NULL);
+    printf("status %s: %s\n", ls_status_name(status), ls_last_error());
+    fflush(stdout);
+    if (rank != 1) form_new_group(rank, (pid_t)processes[1]);
+    ls_group_close(&group);
+    return 0;
+}
+
+/* --- exits ----------------------------------------------------------------------------------------------------------- */
+
+static int run_exits(void) {
+    ls_group *group = open_group(0);
+    check(ls_group_barrier(group, NULL));
+    if (ls_group_rank(group) == 1) return 0;
+    ls_group_close(&group);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    ls_kill_at_point_from_environment();
+    const char *mode = argc > 1 ? argv[1] : "";
+    if (strcmp(mode, "rounds") == 0 && argc == 4) return run_rounds(atoi(argv[2]), atoi(argv[3]));
+    if (strcmp(mode, "waits") == 0) return run_waits();
+    if (strcmp(mode, "forks") == 0) return run_forks();
+    if (strcmp(mode, "stops") == 0) return run_stops();
+    if (strcmp(mode, "exits") == 0) return run_exits();
+    fprintf(stderr, "unknown mode \"%s\"\n", mode);
+    return 2;
+}
