@@ -1,5 +1,6 @@
-/* optim.c: what all optimizers share: holding parameters, making state, walking over the parameters that have a gradient.
- * The arithmetic of a rule is a kernel, one pass over memory a parameter; the rules are in files of their own.          */
+/* optim.c: what all optimizers share: holding parameters, making state, walking over the parameters that have a
+ * gradient. The arithmetic of a rule is a kernel, one pass over memory a parameter; the rules are in files of their
+ * own. */
 #include "optim/optim.h"
 
 #include "base/clock.h"

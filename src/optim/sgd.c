@@ -1,5 +1,5 @@
-/* sgd.c: stochastic gradient descent as PyTorch does it: momentum without dampening (Sutskever et al., 2013), which starts as
- * the first gradient itself, weight decay as part of the gradient.                                                    */
+/* sgd.c: stochastic gradient descent as PyTorch does it: momentum without dampening (Sutskever et al., 2013), which
+ * starts as the first gradient itself, weight decay as part of the gradient. */
 #include "optim/optim.h"
 
 #include "base/error.h"

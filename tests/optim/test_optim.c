@@ -1,4 +1,5 @@
-/* test_optim.c: the update rules against sequences computed by hand from PyTorch's formulas, and what an optimizer keeps. */
+/* test_optim.c: the update rules against sequences computed by hand from PyTorch's formulas, and what an optimizer
+ * keeps. */
 #include "support/faults.h"
 #include "support/test.h"
 
@@ -45,7 +46,8 @@ static double value(ls_module *module, int parameter) {
     return ((const double *)ls_tensor_data(tensor))[0];
 }
 
-/* The gradient of parameter a becomes `gradient` in each element, b's stays absent: the loss is the sum of gradient * a. */
+/* The gradient of parameter a becomes `gradient` in each element, b's stays absent: the loss is the sum of gradient *
+ * a. */
 static void backward(ls_module *module, double gradient) {
     assert_int_equal(ls_backward(ls_sum(ls_scale(ls_module_parameter(module, 0), gradient))), LS_OK);
 }

@@ -1,7 +1,8 @@
 /* arrays.h: what tests of kernels share: random numbers from a printed seed, and arrays that exist twice.
  *
- * An array holds the same values for two tables: side 0 for the table under test, in its dtype, at an address aligned to
- * the element and no more, and side 1 for the oracle, in f64. Both lie between guards that reveal a write outside.      */
+ * An array holds the same values for two tables: side 0 for the table under test, in its dtype, at an address aligned
+ * to the element and no more, and side 1 for the oracle, in f64. Both lie between guards that reveal a write outside.
+ */
 #ifndef LS_TEST_ARRAYS_H
 #define LS_TEST_ARRAYS_H
 

@@ -1,5 +1,5 @@
-/* test_kernels_onednn.c: what the oneDNN shim keeps between calls, and that it lets go of it. That its results are right is
- * test_kernels.c's. Without oneDNN all tests are skipped.                                                             */
+/* test_kernels_onednn.c: what the oneDNN shim keeps between calls, and that it lets go of it. That its results are
+ * right is test_kernels.c's. Without oneDNN all tests are skipped. */
 #include "support/faults.h"
 #include "tensor/arrays.h"
 

@@ -1,5 +1,5 @@
-/* test_kernels_reference.c: the oracle itself, in f64, against formulas written another way: textbook loops over logical
- * dims, finite differences, and values computed by hand.                                                             */
+/* test_kernels_reference.c: the oracle itself, in f64, against formulas written another way: textbook loops over
+ * logical dims, finite differences, and values computed by hand. */
 #include "tensor/arrays.h"
 
 static const ls_kernels *reference;
@@ -104,7 +104,8 @@ static double inner_product(int64_t count, const double *a, const double *b) {
     return sum;
 }
 
-/* y is linear in x and in w, so <dy, y(x, w)> = <dx(dy, w), x> = <dw(x, dy), w> defines both gradients, given the forward. */
+/* y is linear in x and in w, so <dy, y(x, w)> = <dx(dy, w), x> = <dw(x, dy), w> defines both gradients, given the
+ * forward. */
 static void convolution_gradients_are_adjoint_to_the_forward(void **state) {
     (void)state;
     for (int round = 0; round < 50; round++) {
@@ -132,6 +133,30 @@ static void convolution_gradients_are_adjoint_to_the_forward(void **state) {
             assert_near(db[o], sum, 1e-12);
         }
         arrays_close();
+    }
+}
+
+/* One sample of ones makes dw = dy in each column and db = dy: on top of 10, where asked for. */
+static void gradients_are_stored_or_added_as_asked(void **state) {
+    (void)state;
+    const kernels_linear linear = {.batch = 1, .in = 2, .out = 3};
+    const kernels_conv2d conv = {1, 2, 1, 1, 3, 1, 1, 1, 0};
+    const double x[] = {1, 1}, dy[] = {1, 2, 3};
+    for (int k = 0; k < 4; k++) {
+        const bool adds_weight = k & 1, adds_bias = k & 2;
+        for (int is_conv = 0; is_conv < 2; is_conv++) {
+            double dw[6] = {10, 10, 10, 10, 10, 10}, db[3] = {10, 10, 10};
+            const kernels_target weight_target = {dw, adds_weight}, bias_target = {db, adds_bias};
+            assert_int_equal(is_conv ? reference->conv2d_backward_weight(&conv, x, dy, weight_target, bias_target)
+                                     : reference->linear_backward_weight(&linear, x, dy, weight_target, bias_target),
+                             LS_OK);
+            for (int i = 0; i < 2; i++) {
+                for (int o = 0; o < 3; o++) {
+                    assert_near(is_conv ? dw[i * 3 + o] : dw[o * 2 + i], (adds_weight ? 10 : 0) + dy[o], 0);
+                    assert_near(db[o], (adds_bias ? 10 : 0) + dy[o], 0);
+                }
+            }
+        }
     }
 }
 
@@ -297,6 +322,7 @@ int main(void) {
         cmocka_unit_test(linear_is_its_formula),
         cmocka_unit_test(convolution_is_its_formula),
         cmocka_unit_test(convolution_gradients_are_adjoint_to_the_forward),
+        cmocka_unit_test(gradients_are_stored_or_added_as_asked),
         cmocka_unit_test(pooling_takes_the_first_of_equals),
         cmocka_unit_test(nan_passes_through_pooling_and_relu_in_every_table),
         cmocka_unit_test(relu_has_no_gradient_at_zero),

@@ -1,5 +1,5 @@
-/* kernels.c: which table serves an element type. Decided once a process; the tables never change afterwards, so that any
- * number of ranks, processes or threads, may share them.                                                               */
+/* kernels.c: which table serves an element type. Decided once a process; the tables never change afterwards, so that
+ * any number of ranks, processes or threads, may share them. */
 #include "tensor/kernels/kernels.h"
 
 #include "base/environment.h"

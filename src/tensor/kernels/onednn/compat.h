@@ -1,4 +1,4 @@
-/* compat.h: where oneDNN 2.6 and 3.x differ. 3.x has no operation descriptors, and its memory descriptors are opaque. */
+/* compat.h: where oneDNN 2.6 and 3.x differ. 3.x has no operation descriptors; memory descriptors are opaque. */
 #ifndef LS_ONEDNN_COMPAT_H
 #define LS_ONEDNN_COMPAT_H
 

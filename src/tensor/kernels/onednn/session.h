@@ -1,8 +1,9 @@
 /* session.h: what a thread keeps of oneDNN between calls: an engine, primitives by shape, packed weights, scratch.
  *
- * oneDNN works in three steps: describe an operation for given shapes, make a primitive of it (code is generated, which
- * takes milliseconds), execute it on memory objects. The first two and the memory objects are kept as a plan, so that a call
- * on a shape seen before only sets pointers and executes. All of it belongs to one thread and goes when the thread ends. */
+ * oneDNN works in three steps: describe an operation for given shapes, make a primitive of it (code is generated,
+ * which takes milliseconds), execute it on memory objects. The first two and the memory objects are kept as a plan,
+ * so that a call on a shape seen before only sets pointers and executes. All of it belongs to one thread and goes
+ * when the thread ends. */
 #ifndef LS_ONEDNN_SESSION_H
 #define LS_ONEDNN_SESSION_H
 
@@ -67,7 +68,8 @@ ls_status session_here(session **found);
 /* Frees the calling thread's session. */
 void session_release(void);
 
-/* The plan for `key`, made by `build` where there is none yet. build fills a zeroed plan; what it left is freed on error. */
+/* The plan for `key`, made by `build` where there is none yet. build fills a zeroed plan; what it left is freed on
+ * error. */
 typedef ls_status plan_builder(session *here, plan *made);
 ls_status session_plan(session *here, const plan_key *key, plan_builder *build, plan **found);
 
@@ -77,7 +79,8 @@ ls_status session_scratch(session *here, size_t bytes, void **memory);
 /* `weight` in the layout of plan->main: packed now, unless this version of it is there already. */
 ls_status session_pack(session *here, plan *of, const void *weight, uint64_t version, void **packed);
 
-/* Makes a call from a description. `kinds` are oneDNN's names of the arguments (DNNL_ARG_SRC, ...), `layouts` how they lie. */
+/* Makes a call from a description. `kinds` are oneDNN's names of the arguments (DNNL_ARG_SRC, ...), `layouts` how
+ * they lie. */
 ls_status call_create(session *here, call *made, const_dnnl_primitive_desc_t description, int count, const int *kinds,
                       const layout_ref *layouts);
 

@@ -1,8 +1,8 @@
-/* conv2d.h: convolution in nhwc with weights in hwio: the innermost loops run over channels, which lie together. A template
- * as rows.h.
+/* conv2d.h: convolution in nhwc with weights in hwio: the innermost loops run over channels, which lie together. A
+ * template as rows.h.
  *
- * All passes walk the same pairs: output pixel (n, p, q) and kernel tap (r, s) meet at the input pixel
- * (n, p stride + r - padding, q stride + s - padding), if that lies inside the image. They differ in what they do there. */
+ * All passes walk the same pairs: output pixel (n, p, q) and kernel tap (r, s) meet at the input pixel (n, p stride +
+ * r - padding, q stride + s - padding), if that lies inside the image. They differ in what they do there. */
 #ifndef LS_REFERENCE_CONV2D_H
 #define LS_REFERENCE_CONV2D_H
 

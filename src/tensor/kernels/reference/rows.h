@@ -1,6 +1,7 @@
-/* rows.h: the four loops that linear and convolution come down to, each over contiguous rows so that compilers vectorise it.
+/* rows.h: the four loops that linear and convolution come down to, each over contiguous rows so that compilers
+ * vectorise it.
  *
- * A template: included once by each of f32.c and f64.c, after `real` has been defined there.                           */
+ * A template: included once by each of f32.c and f64.c, after `real` has been defined there. */
 #ifndef LS_REFERENCE_ROWS_H
 #define LS_REFERENCE_ROWS_H
 

@@ -1,5 +1,5 @@
-/* table.h: the reference kernels of one element type. The templates beside this file are included here, once by each of
- * f32.c and f64.c, which define `real`.                                                                                */
+/* table.h: the reference kernels of one element type. The templates beside this file are included here, once by each
+ * of f32.c and f64.c, which define `real`. */
 #ifndef LS_REFERENCE_TABLE_H
 #define LS_REFERENCE_TABLE_H
 
