@@ -52,8 +52,9 @@ LS_API void ls_no_grad_end(void);
  * backward   writes the gradient of each input that needs one into grad_inputs[i] (zeroed, the input's shape; NULL where
  *            none is needed). grad_output has the output's shape. `context` is what was given here.
  * destroy    called once when the tape lets go of the op (also when nothing needed recording, and on error); may be NULL
- * Takes over the caller's hold on `output`, also on error: like any op's result it belongs to the step, outside a step to the
- * caller. A NULL among output and inputs flows through.
+ * Takes over the caller's hold on `output`, also on error (what ops without gradients returned in this step is the step's
+ * already): like any op's result it belongs to the step, outside a step to the caller. A NULL among output and inputs flows
+ * through.
  * Returns `output`, now a member of the tape, or NULL with the error set. */
 typedef ls_status (*ls_backward_function)(void *context, const ls_tensor *grad_output, ls_tensor **grad_inputs);
 LS_API ls_tensor *ls_op_record(const char *name, ls_tensor *output, ls_tensor *const *inputs, int input_count,

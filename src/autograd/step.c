@@ -94,6 +94,10 @@ static int find_held(const ls_tensor *tensor, int start) {
     return -1;
 }
 
+bool autograd_is_held(const ls_tensor *tensor) {
+    return find_held(tensor, 0) >= 0;
+}
+
 void autograd_hold_instead(ls_tensor *former, ls_tensor *result) {
     const int place = find_held(former, 0);
     if (place >= 0) state.held[place] = result;

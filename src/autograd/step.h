@@ -27,6 +27,9 @@ void autograd_scope_drop(ls_tensor *tensor);
  * NULL with the error set (the tensor is closed) when memory is refused. */
 ls_tensor *autograd_hold(ls_tensor *tensor);
 
+/* Whether a scope owns the tensor already. */
+bool autograd_is_held(const ls_tensor *tensor);
+
 /* Puts `result` where `former` was held: in a scope, or in the caller's hands. Lets go of `former`. */
 void autograd_hold_instead(ls_tensor *former, ls_tensor *result);
 

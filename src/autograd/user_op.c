@@ -89,14 +89,15 @@ ls_tensor *ls_op_record(const char *name, ls_tensor *output, ls_tensor *const *i
     bool is_recorded = false;
     ls_status status = LS_OK;
     const bool is_null = !output || has_null(inputs, input_count); /* an earlier op failed */
+    const bool is_held = output && autograd_is_held(output);       /* ops without gradients have made it, say */
     if (!is_null) status = record(name, output, inputs, input_count, backward, context, destroy, &is_recorded);
     if (!is_recorded && destroy) destroy(context);
     if (is_null || status != LS_OK) {
-        ls_tensor_close(&output);
+        if (!is_held) ls_tensor_close(&output);
         autograd_fail(status);
         return NULL;
     }
-    ls_tensor *result = autograd_hold(output);
+    ls_tensor *result = is_held ? output : autograd_hold(output);
     if (!result) autograd_fail(LS_ERR_MEMORY);
     return result;
 }
