@@ -22,6 +22,8 @@ static void *run(void *argument) {
 }
 
 void run_ranks_over(ls_store *store, int world_size, void (*body)(const ls_rank *rank), void *argument) {
+    /* In threads that are not the test's own, cmocka shows what failed only when it may abort. */
+    setenv("CMOCKA_TEST_ABORT", "1", 1);
     running *ranks = calloc((size_t)world_size, sizeof *ranks);
     assert_non_null(ranks);
     for (int rank = 0; rank < world_size; rank++) {
@@ -31,6 +33,7 @@ void run_ranks_over(ls_store *store, int world_size, void (*body)(const ls_rank 
     }
     for (int rank = 0; rank < world_size; rank++) pthread_join(ranks[rank].thread, NULL);
     free(ranks);
+    unsetenv("CMOCKA_TEST_ABORT");
 }
 
 void run_ranks(int world_size, void (*body)(const ls_rank *rank), void *argument) {

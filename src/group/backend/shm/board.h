@@ -58,11 +58,12 @@ typedef struct shm_board {
     shm_slot slots[2];
     shm_counter finished, staged, combined, taken, done;
 
-    _Alignas(2 * SHM_LINE) _Atomic uint32_t sleeping;
+    /* One line, which peers look at in every operation and which changes when something is wrong or slow. */
+    _Alignas(2 * SHM_LINE) _Atomic uint32_t standing;
+    _Atomic uint32_t sleeping;
     ls_word bell; /* advanced by peers */
 
-    _Alignas(2 * SHM_LINE) _Atomic uint32_t standing;
-    ls_error why;
+    _Alignas(2 * SHM_LINE) ls_error why; /* before `standing` */
 
     /* Written before the board is shared, or (names) before the slot of the operation. */
     char host[SHM_HOST_BYTES];

@@ -87,6 +87,15 @@ static backend_progress mismatch(const shm_group *shm, backend_op *op) {
     return BACKEND_FAILED;
 }
 
+/* A rank may have come to this operation and then lost patience with another: then it fails for all. But a rank that was
+ * through with it, and lost the group later, has done all that we need. */
+static bool has_given_up(const shm_group *shm, backend_op *op, int peer) {
+    const shm_board *board = shm->boards[peer];
+    if (atomic_load_explicit(&board->done.value, memory_order_relaxed) >= op->number) return false;
+    op->status = ls_error_raise(&board->why);
+    return true;
+}
+
 static backend_progress meet(shm_group *shm, backend_op *op) {
     shm_op *s = shm_op_of(op);
     /* Acquire: the calls and data that stand before the number. */
@@ -94,8 +103,12 @@ static backend_progress meet(shm_group *shm, backend_op *op) {
         if (atomic_load_explicit(&shm_slot_of(shm, s->peer, op->number)->number, memory_order_acquire) != op->number)
             return BACKEND_PENDING;
     const shm_slot *own = shm_slot_of(shm, shm->rank, op->number);
-    for (int rank = 0; rank < shm->world_size; rank++)
+    for (int rank = 0; rank < shm->world_size; rank++) {
+        if (atomic_load_explicit(&shm->boards[rank]->standing, memory_order_acquire) == SHM_HAS_LOST &&
+            has_given_up(shm, op, rank))
+            return BACKEND_FAILED;
         if (!are_alike(own, shm_slot_of(shm, rank, op->number))) return mismatch(shm, op);
+    }
     ls_point("shm.meeting.met");
 
     if (shm_is_small(op, shm->world_size)) {

@@ -1,0 +1,321 @@
+/* test_lost.c: a group is lost: by a mismatch, a limit, an abort, a rank that leaves. Every rank gets an error that names
+ * what happened, at once, and so does every later call. */
+#include "support/threads.h"
+
+#include "base/clock.h"
+#include "base/wait.h"
+#include "group/post.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- mismatches ------------------------------------------------------------------------------------------------------- */
+
+typedef struct pair {
+    const char *expected; /* the sentence, both sides */
+    group_call calls[2];  /* of rank 0 and of all others */
+} pair;
+
+static void call_one_of_a_pair(const ls_rank *rank) {
+    const pair *both = rank->argument;
+    ls_group *group = open_rank(rank);
+    double data[64] = {0}, receive[256];
+    group_call call = both->calls[rank->rank != 0];
+    call.data = call.kind == GROUP_ALL_GATHER ? receive : data;
+    call.send = call.kind == GROUP_ALL_GATHER ? data : NULL;
+    assert_ok(ls_group_barrier(group, NULL));
+    assert_int_equal(group_post(group, &call, NULL), LS_ERR_MISMATCH);
+    assert_error_says(both->expected);
+    assert_error_says("operation 2");
+    /* Later calls fail at once with the same sentence, whatever they are. */
+    ls_work *work = NULL;
+    void *memory = NULL;
+    ls_group *copy = NULL;
+    assert_int_equal(ls_group_barrier(group, NULL), LS_ERR_MISMATCH);
+    assert_int_equal(ls_group_all_reduce(group, data, 1, LS_F64, LS_SUM, &work), LS_ERR_MISMATCH);
+    assert_null(work);
+    assert_int_equal(ls_group_alloc(group, 100, &memory), LS_ERR_MISMATCH);
+    assert_int_equal(ls_group_duplicate(&copy, group), LS_ERR_MISMATCH);
+    assert_error_says(both->expected);
+    ls_group_close(&group);
+}
+
+#define REDUCE(n, type, how) \
+    { .kind = GROUP_ALL_REDUCE, .count = n, .dtype = type, .op = how }
+
+static void different_calls_are_named_on_both_sides(void **state) {
+    (void)state;
+    const pair pairs[] = {
+        {"rank 0 called all-reduce of 10 f32 sum, rank 1 all-reduce of 11 f32 sum",
+         {REDUCE(10, LS_F32, LS_SUM), REDUCE(11, LS_F32, LS_SUM)}},
+        {"rank 0 called all-reduce of 10 f32 sum, rank 1 all-reduce of 10 f64 sum",
+         {REDUCE(10, LS_F32, LS_SUM), REDUCE(10, LS_F64, LS_SUM)}},
+        {"rank 0 called all-reduce of 10 f32 sum, rank 1 all-reduce of 10 f32 max",
+         {REDUCE(10, LS_F32, LS_SUM), REDUCE(10, LS_F32, LS_MAX)}},
+        {"rank 0 called broadcast of 10 f32 from rank 0, rank 1 broadcast of 10 f32 from rank 1",
+         {{.kind = GROUP_BROADCAST, .count = 10, .root = 0}, {.kind = GROUP_BROADCAST, .count = 10, .root = 1}}},
+        {"rank 0 called all-gather of 4 i64, rank 1 barrier",
+         {{.kind = GROUP_ALL_GATHER, .count = 4, .dtype = LS_I64}, {.kind = GROUP_BARRIER}}},
+        {"rank 0 called barrier (\"save\", tag 0x1), rank 1 barrier (\"end\", tag 0x2)",
+         {{.kind = GROUP_BARRIER, .tag = 1, .name = "save"}, {.kind = GROUP_BARRIER, .tag = 2, .name = "end"}}},
+        {"rank 0 called all-reduce of 4 u8 bitwise or (tag 0x501), rank 1 all-reduce of 4 u8 bitwise or",
+         {{.kind = GROUP_ALL_REDUCE, .count = 4, .dtype = LS_U8, .op = LS_BITWISE_OR, .tag = 0x501},
+          REDUCE(4, LS_U8, LS_BITWISE_OR)}},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        for (int world_size = 2; world_size <= 3; world_size++) {
+            pair both = pairs[i];
+            run_ranks(world_size, call_one_of_a_pair, &both);
+        }
+}
+
+/* One that needs no meeting of its data against one that does: large against small. */
+static void large_against_small(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    const size_t count = rank->rank == 1 ? 1 << 20 : 5;
+    float *data = calloc(1 << 20, sizeof *data);
+    ls_work *work = NULL;
+    assert_ok(ls_group_all_reduce(group, data, count, LS_F32, LS_SUM, &work));
+    assert_int_equal(ls_work_wait(work, 0), LS_ERR_MISMATCH);
+    assert_error_says("rank 0 called all-reduce of 5 f32 sum, rank 1 all-reduce of 1048576 f32 sum, operation 1");
+    assert_true(ls_work_is_complete(work));
+    ls_work_close(&work);
+    for (int i = 0; i < 1 << 20; i++) assert_true(data[i] == 0);
+    free(data);
+    ls_group_close(&group);
+}
+
+static void sizes_that_take_different_paths_are_a_mismatch_too(void **state) {
+    (void)state;
+    run_ranks(3, large_against_small, NULL);
+}
+
+static void allocate_different_sizes(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    void *memory = NULL;
+    assert_int_equal(ls_group_alloc(group, 4096 + (size_t)rank->rank, &memory), LS_ERR_MISMATCH);
+    assert_null(memory);
+    assert_error_says("rank 0 called allocation of 4096 bytes, rank 1 allocation of 4097 bytes");
+    ls_group_close(&group);
+}
+
+static void allocations_of_different_sizes_are_a_mismatch(void **state) {
+    (void)state;
+    run_ranks(2, allocate_different_sizes, NULL);
+}
+
+/* --- limits ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct lateness {
+    bool is_async, is_large;
+    _Atomic int sentences; /* ranks that have named the missing one */
+} lateness;
+
+/* Rank 2 comes after the limit. */
+static void rank_2_is_late(const ls_rank *rank) {
+    lateness *late = rank->argument;
+    ls_group *group = NULL;
+    ls_group_options options = rank_options(rank);
+    options.timeout_ms = 700;
+    assert_ok(ls_group_open(&group, &options));
+    assert_ok(ls_group_barrier(group, NULL));
+    const size_t count = late->is_large ? 1 << 18 : 4;
+    float *data = calloc(count, sizeof *data);
+    if (rank->rank == 2) {
+        while (atomic_load(&late->sentences) < 3) ls_sleep_until(ls_now_ns() + LS_NS_PER_MS);
+        assert_int_equal(ls_group_all_reduce(group, data, count, LS_F32, LS_SUM, NULL), LS_ERR_ABORTED);
+    } else {
+        const int64_t start_ns = ls_now_ns();
+        ls_work *work = NULL;
+        ls_status status = ls_group_all_reduce(group, data, count, LS_F32, LS_SUM, late->is_async ? &work : NULL);
+        if (late->is_async) status = ls_work_wait(work, LS_FOREVER);
+        ls_work_close(&work);
+        assert_int_equal(status, LS_ERR_ABORTED);
+        assert_true(ls_now_ns() - start_ns > 600 * LS_NS_PER_MS);
+        assert_true(ls_now_ns() - start_ns < 7000 * LS_NS_PER_MS);
+        atomic_fetch_add(&late->sentences, 1);
+    }
+    assert_error_says(late->is_large ? "operation 2, all-reduce of 262144 f32 sum"
+                                     : "operation 2, all-reduce of 4 f32 sum");
+    assert_error_says("within 700 ms; missing: rank 2 (");
+    assert_error_says("last done operation 1)");
+    free(data);
+    ls_group_close(&group);
+}
+
+static void a_limit_names_who_did_not_come(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        lateness late = {.is_async = i & 1, .is_large = i & 2};
+        run_ranks(4, rank_2_is_late, &late);
+    }
+}
+
+/* Nobody waits: the progress thread keeps the limit. */
+static void nobody_waits(const ls_rank *rank) {
+    ls_group *group = NULL;
+    ls_group_options options = rank_options(rank);
+    options.timeout_ms = 300;
+    assert_ok(ls_group_open(&group, &options));
+    if (rank->rank == 0) {
+        ls_work *work = NULL;
+        float value = 0;
+        assert_ok(ls_group_all_reduce(group, &value, 1, LS_F32, LS_SUM, &work));
+        ls_sleep_until(ls_now_ns() + 900 * LS_NS_PER_MS);
+        assert_int_equal(ls_group_barrier(group, NULL), LS_ERR_ABORTED);
+        assert_error_says("missing: rank 1");
+        assert_int_equal(ls_work_wait(work, 0), LS_ERR_ABORTED);
+        ls_work_close(&work);
+    } else {
+        ls_sleep_until(ls_now_ns() + 900 * LS_NS_PER_MS);
+    }
+    ls_group_close(&group);
+}
+
+static void a_limit_holds_though_nobody_waits(void **state) {
+    (void)state;
+    run_ranks(2, nobody_waits, NULL);
+}
+
+static void wait_shortly(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    float value = 1;
+    ls_work *work = NULL;
+    assert_ok(ls_group_barrier(group, NULL));
+    if (rank->rank == 1) ls_sleep_until(ls_now_ns() + 300 * LS_NS_PER_MS);
+    assert_ok(ls_group_all_reduce(group, &value, 1, LS_F32, LS_SUM, &work));
+    if (rank->rank == 0) {
+        assert_int_equal(ls_work_wait(work, 20), LS_ERR_TIMEOUT);
+        assert_error_says("20 ms");
+    }
+    assert_ok(ls_work_wait(work, 0));
+    assert_ok(ls_work_wait(work, 20)); /* again: it stays complete */
+    ls_work_close(&work);
+    assert_true(value == 2);
+    ls_group_close(&group);
+}
+
+static void a_wait_that_expires_changes_nothing(void **state) {
+    (void)state;
+    run_ranks(2, wait_shortly, NULL);
+}
+
+/* --- aborts and leaving ----------------------------------------------------------------------------------------------- */
+
+static void *abort_later(void *group) {
+    ls_sleep_until(ls_now_ns() + 100 * LS_NS_PER_MS);
+    ls_group_abort(group, "the user has had enough");
+    return NULL;
+}
+
+/* Rank 0 waits; another thread of it aborts. Rank 1 waits for rank 2, which never comes. */
+static void abort_while_waiting(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    pthread_t thread;
+    const int64_t start_ns = ls_now_ns();
+    if (rank->rank == 0) assert_int_equal(pthread_create(&thread, NULL, abort_later, group), 0);
+    if (rank->rank == 2) ls_sleep_until(ls_now_ns() + 400 * LS_NS_PER_MS);
+    assert_int_equal(ls_group_barrier(group, NULL), LS_ERR_ABORTED);
+    assert_error_says("rank 0 aborted the group: the user has had enough");
+    assert_true(ls_now_ns() - start_ns < 5 * LS_NS_PER_S);
+    if (rank->rank == 0) pthread_join(thread, NULL);
+    ls_group_abort(group, "too late to count");
+    assert_int_equal(ls_group_barrier(group, NULL), LS_ERR_ABORTED);
+    assert_error_says("the user has had enough");
+    ls_group_close(&group);
+}
+
+static void abort_ends_all_ranks_also_while_they_wait(void **state) {
+    (void)state;
+    run_ranks(3, abort_while_waiting, NULL);
+}
+
+static void leave_early(const ls_rank *rank) {
+    const bool is_large = *(const bool *)rank->argument;
+    ls_group *group = open_rank(rank);
+    const size_t count = is_large ? 1 << 18 : 2;
+    float *data = calloc(count, sizeof *data);
+    assert_ok(ls_group_all_reduce(group, data, count, LS_F32, LS_SUM, NULL));
+    if (rank->rank == 1) {
+        ls_group_close(&group);
+        assert_null(group);
+    } else {
+        const int64_t start_ns = ls_now_ns();
+        assert_int_equal(ls_group_all_reduce(group, data, count, LS_F32, LS_SUM, NULL), LS_ERR_PEER_LOST);
+        assert_error_says("rank 1 (");
+        assert_error_says(") left the group before it had done its part of operation 2, all-reduce of");
+        assert_true(ls_now_ns() - start_ns < 5 * LS_NS_PER_S);
+        ls_group_close(&group);
+    }
+    free(data);
+}
+
+static void the_next_operation_says_who_left(void **state) {
+    (void)state;
+    for (int is_large = 0; is_large < 2; is_large++) {
+        bool large = is_large;
+        for (int i = 0; i < 20; i++) run_ranks(3, leave_early, &large);
+    }
+}
+
+/* What is complete stays complete, whatever a rank does afterwards: also for a slow peer. */
+static void leave_after_the_last(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    void *memory = NULL;
+    assert_ok(ls_group_alloc(group, 1 << 20, &memory));
+    memset(memory, 0, 1 << 20);
+    ls_work *works[3];
+    for (int i = 0; i < 3; i++)
+        assert_ok(ls_group_all_reduce(group, (float *)memory + 1000 * i, 1000, LS_F32, LS_SUM, &works[i]));
+    if (rank->rank == 1) ls_sleep_until(ls_now_ns() + 5 * LS_NS_PER_MS);
+    for (int i = 0; i < 3; i++) {
+        assert_ok(ls_work_wait(works[i], 0));
+        ls_work_close(&works[i]);
+    }
+    ls_group_close(&group);
+}
+
+static void an_operation_done_by_all_survives_a_rank_that_leaves(void **state) {
+    (void)state;
+    for (int i = 0; i < 50; i++) run_ranks(2, leave_after_the_last, NULL);
+}
+
+static void close_with_pending(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    float value = 1;
+    ls_work *works[4];
+    if (rank->rank == 0) {
+        for (int i = 0; i < 4; i++) assert_ok(ls_group_all_reduce(group, &value, 1, LS_F32, LS_SUM, &works[i]));
+        ls_group_close(&group);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(ls_work_wait(works[i], 0), LS_ERR_ABORTED);
+            assert_error_says("rank 0 closed the group");
+            ls_work_close(&works[i]);
+        }
+    } else {
+        ls_sleep_until(ls_now_ns() + 20 * LS_NS_PER_MS);
+        ls_group_close(&group);
+    }
+}
+
+static void pending_work_of_a_closed_group_is_aborted(void **state) {
+    (void)state;
+    for (int i = 0; i < 20; i++) run_ranks(2, close_with_pending, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(different_calls_are_named_on_both_sides),
+        cmocka_unit_test(sizes_that_take_different_paths_are_a_mismatch_too),
+        cmocka_unit_test(allocations_of_different_sizes_are_a_mismatch),
+        cmocka_unit_test(a_limit_names_who_did_not_come),
+        cmocka_unit_test(a_limit_holds_though_nobody_waits),
+        cmocka_unit_test(a_wait_that_expires_changes_nothing),
+        cmocka_unit_test(abort_ends_all_ranks_also_while_they_wait),
+        cmocka_unit_test(the_next_operation_says_who_left),
+        cmocka_unit_test(an_operation_done_by_all_survives_a_rank_that_leaves),
+        cmocka_unit_test(pending_work_of_a_closed_group_is_aborted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
