@@ -29,9 +29,8 @@ static void linear_is_its_formula(void **state) {
         double *y = draw(s.batch * s.out), *dx = draw(s.batch * s.in), *dw = draw(s.out * s.in), *db = draw(s.out);
         assert_int_equal(reference->linear_forward(&s, x, w, b, y), LS_OK);
         assert_int_equal(reference->linear_backward_data(&s, dy, w, dx), LS_OK);
-        assert_int_equal(
-            reference->linear_backward_weight(&s, x, dy, (kernels_target){.data = dw}, (kernels_target){.data = db}),
-            LS_OK);
+        const kernels_target weight_target = {.data = dw}, bias_target = {.data = db};
+        assert_int_equal(reference->linear_backward_weight(&s, x, dy, weight_target, bias_target), LS_OK);
         for (int64_t n = 0; n < s.batch; n++) {
             for (int64_t o = 0; o < s.out; o++) {
                 double sum = b[o];

@@ -64,9 +64,10 @@ static ls_status check_labels(int64_t batch, int64_t classes, ls_dtype label_dty
 /* probabilities = softmax(x) of one row; returns log sum_c exp(x[c]). Shifted by the largest, so that nothing
  * overflows. */
 static double softmax_row(int64_t classes, const real *x, real *probabilities) {
-    double largest = (double)x[0], denominator = 0;
+    double largest = (double)x[0];
     for (int64_t c = 1; c < classes; c++) largest = (double)x[c] > largest ? (double)x[c] : largest;
-    for (int64_t c = 0; c < classes; c++) denominator += exp((double)x[c] - largest);
+    double denominator = exp((double)x[0] - largest);
+    for (int64_t c = 1; c < classes; c++) denominator += exp((double)x[c] - largest);
     for (int64_t c = 0; c < classes; c++) probabilities[c] = (real)(exp((double)x[c] - largest) / denominator);
     return largest + log(denominator);
 }
