@@ -142,6 +142,7 @@ static ls_status begin_backward(void *context, ls_status failure) {
         reducer_skip(&ddp->core);
         return failure;
     }
+    if (ddp->core.broken.status != LS_OK) return ls_error_raise(&ddp->core.broken);
     if (ddp->kept.status != LS_OK) failure = ls_error_raise(&ddp->kept);
     ddp->kept.status = LS_OK;
     zero_absent(ddp);

@@ -26,7 +26,10 @@ ls_status storage_init(gradient_storage *storage, ls_group *group, bucket_plan *
 void storage_clear(gradient_storage *storage) {
     for (int bucket = 0; storage->memory && bucket < storage->plan.bucket_count; bucket++)
         ls_group_free(storage->group, storage->memory[bucket]);
+    for (int bucket = 0; bucket < storage->abandoned_count; bucket++)
+        ls_group_free(storage->group, storage->abandoned[bucket]);
     ls_free(storage->memory);
+    ls_free(storage->abandoned);
     bucket_plan_clear(&storage->plan);
     *storage = (gradient_storage){0};
 }
@@ -71,6 +74,11 @@ ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, storage_
     status = LS_OK;
 out:
     ls_free(members_left);
+    if (status != LS_OK && fresh.memory) {
+        storage->abandoned = fresh.memory;
+        storage->abandoned_count = fresh.plan.bucket_count;
+        fresh.memory = NULL;
+    }
     storage_clear(&fresh);
     return status;
 }

@@ -8,7 +8,9 @@
 typedef struct gradient_storage {
     ls_group *group; /* borrowed */
     bucket_plan plan;
-    void **memory; /* [plan.bucket_count] of ls_group_alloc; NULL for a bucket of no bytes */
+    void **memory;    /* [plan.bucket_count] of ls_group_alloc; NULL for a bucket of no bytes */
+    void **abandoned; /* [abandoned_count] new buckets of a rebuild that failed: gradients may lie in them */
+    int abandoned_count;
 } gradient_storage;
 
 /* Takes `plan` over and allocates its buckets, zeroed. Collective; on error, which is alike on all ranks for lack of group
@@ -24,7 +26,7 @@ typedef ls_status (*storage_move)(void *context, int parameter, void *from, void
 
 /* Lays the gradients out anew by `plan` (taken over), bucket by bucket: each new one is allocated, its members are moved, and
  * an old bucket is freed as soon as it has none left, so that both layouts never exist whole. Collective. After an error
- * the storage holds gradients in neither layout and can only be cleared. */
+ * some gradients lie in each layout; all memory in use stays until the storage is cleared, which is all that it is good for. */
 ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, storage_move move, void *context);
 
 /* A stretch of a bucket that is reduced by one operation. */
