@@ -56,10 +56,15 @@ static const char usage[] =
     "  --json             prints a JSON object an epoch on standard output, everything else on standard error\n"
     "  --help             this text\n";
 
-/* Ends the program: the user called it wrongly. */
-_Noreturn static void misuse(const char *what, const char *value) {
-    fprintf(stderr, "train_image: %s%s; --help lists the options\n", what, value);
-    exit(2);
+/* Ends the program: with the usage, or because the user called it wrongly. Of many ranks the first one speaks. */
+_Noreturn static void leave(const char *what, const char *value) {
+    const char *rank = getenv("RANK");
+    const bool is_first = !rank || strcmp(rank, "0") == 0;
+    if (is_first && !what)
+        fputs(usage, stdout);
+    else if (is_first)
+        fprintf(stderr, "train_image: %s%s; --help lists the options\n", what, value);
+    exit(what ? 2 : 0);
 }
 
 static int64_t read_count(const char *name, const char *text, int64_t minimum) {
@@ -69,7 +74,7 @@ static int64_t read_count(const char *name, const char *text, int64_t minimum) {
     if (errno || end == text || *end || value < minimum) {
         char what[80];
         snprintf(what, sizeof what, "--%s takes a whole number from %" PRId64 " on, not ", name, minimum);
-        misuse(what, text);
+        leave(what, text);
     }
     return value;
 }
@@ -95,20 +100,20 @@ static options read_options(int argc, char **argv) {
         case 's': o.seed = (uint64_t)read_count("seed", optarg, 0); break;
         case 'l':
             o.lr = strtod(optarg, &end);
-            if (*end || !(o.lr > 0) || !isfinite(o.lr)) misuse("--lr takes a positive number, not ", optarg);
+            if (*end || !(o.lr > 0) || !isfinite(o.lr)) leave("--lr takes a positive number, not ", optarg);
             break;
         case 'r': resume = optarg ? optarg : optind < argc && argv[optind][0] != '-' ? argv[optind++] : ""; break;
         case 'd': o.data = optarg; break;
         case 'o': o.output = optarg; break;
         case 'j': o.is_json = true; break;
         case 't': o.terminal = optarg; break;
-        case 'h': fputs(usage, stdout); exit(0);
-        case ':': misuse("a value is missing after ", argv[at]);
-        default: misuse("there is no option ", argv[at]);
+        case 'h': leave(NULL, NULL);
+        case ':': leave("a value is missing after ", argv[at]);
+        default: leave("there is no option ", argv[at]);
         }
     }
-    if (optind < argc) misuse("what is meant by ", argv[optind]);
-    if (strcmp(o.model, "lenet") != 0 && strcmp(o.model, "mlp") != 0) misuse("--model is lenet or mlp, not ", o.model);
+    if (optind < argc) leave("what is meant by ", argv[optind]);
+    if (strcmp(o.model, "lenet") != 0 && strcmp(o.model, "mlp") != 0) leave("--model is lenet or mlp, not ", o.model);
     const bool is_default = resume && !*resume;
     if (resume)
         snprintf(o.resume, PATH_BYTES, "%s%s", is_default ? o.output : resume, is_default ? "/" CHECKPOINT : "");
