@@ -26,8 +26,8 @@
 #define TEST_BATCH 250
 #define CLASSES 10
 #define TIMED_PAIRS 10
-#define TRACE_FIRST 20 /* of the first epoch, the steps that are traced */
-#define TRACE_LAST 25
+#define TRACE_FIRST 10 /* of the first epoch, the steps that are traced */
+#define TRACE_LAST 15
 #define LOSS_EVERY 10 /* batches a row of loss.csv */
 
 /* ---- Options ---- */
