@@ -50,8 +50,9 @@ static ls_status prepare(const backend_place *place, shm_group **state) {
 static ls_status fill_board(shm_board *board) {
     if (gethostname(board->host, sizeof board->host - 1) != 0) snprintf(board->host, sizeof board->host, "this host");
     board->process = getpid();
-    if (ls_fault(LS_FAULT_SYSCALL) || sched_getaffinity(0, sizeof board->processors, &board->processors) != 0)
-        return ls_fail_errno(LS_ERR_IO, errno, "cannot ask which processors this rank may use");
+    const int failure = ls_fault(LS_FAULT_SYSCALL) ? (errno = EPERM, -1)
+                                                   : sched_getaffinity(0, sizeof board->processors, &board->processors);
+    if (failure) return ls_fail_errno(LS_ERR_IO, errno, "cannot ask which processors this rank may use");
     return LS_OK;
 }
 
@@ -101,7 +102,7 @@ static ls_status share_boards(shm_group *shm, const backend_place *place) {
     LS_TRY(shm_share_offer(&sharing));
     shm_board *own = shm->boards[shm->rank] = shm->segments[shm->rank]->base;
     const ls_status filled = fill_board(own);
-    if (filled != LS_OK) return shm_share_withdraw(&sharing, filled);
+    if (filled != LS_OK) return shm_share_withdraw(&sharing, ls_fail_within(filled, "rank %d", shm->rank));
     LS_TRY(shm_share_complete(&sharing));
     for (int rank = 0; rank < shm->world_size; rank++) shm->boards[rank] = shm->segments[rank]->base;
     return LS_OK;

@@ -36,7 +36,8 @@ ls_status shm_segment_create(size_t bytes, int *descriptor) {
         return ls_fail_errno(LS_ERR_MEMORY, failure, "cannot allocate %zu bytes of group memory", rounded);
     }
     /* Nobody, not even a peer that errs, can cut the object under our mapping. */
-    if (ls_fault(LS_FAULT_SYSCALL) || fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    if ((ls_fault(LS_FAULT_SYSCALL) ? (errno = EPERM, -1) : fcntl(memory, F_ADD_SEALS, seals)) != 0) {
         failure = errno;
         close(memory);
         return ls_fail_errno(LS_ERR_IO, failure, "cannot seal a segment of shared memory");
@@ -65,7 +66,7 @@ static ls_status map_object(shm_segment *segment, int descriptor) {
                      : mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (base == MAP_FAILED)
         return ls_fail_errno(LS_ERR_MEMORY, errno, "cannot map %zu bytes of group memory", segment->bytes);
-    if (ls_fault(LS_FAULT_SYSCALL) || madvise(base, segment->bytes, MADV_DONTFORK) != 0) {
+    if ((ls_fault(LS_FAULT_SYSCALL) ? (errno = EAGAIN, -1) : madvise(base, segment->bytes, MADV_DONTFORK)) != 0) {
         const int failure = errno;
         munmap(base, segment->bytes);
         return ls_fail_errno(LS_ERR_IO, failure, "cannot keep group memory from forked children");
@@ -99,7 +100,7 @@ static ls_status map_new(int descriptor, const struct stat *facts, shm_segment *
 ls_status shm_segment_map(int descriptor, size_t bytes, shm_segment **segment) {
     *segment = NULL;
     struct stat facts;
-    if (ls_fault(LS_FAULT_SYSCALL) || fstat(descriptor, &facts) != 0)
+    if ((ls_fault(LS_FAULT_SYSCALL) ? (errno = EIO, -1) : fstat(descriptor, &facts)) != 0)
         return ls_fail_errno(LS_ERR_IO, errno, "cannot look at a segment of shared memory");
     if ((size_t)facts.st_size != shm_round_to_pages(bytes))
         return ls_fail(LS_ERR_MISMATCH,

@@ -150,7 +150,7 @@ static ls_status map_peer(shm_sharing *sharing, int peer) {
     for (;;) {
         const ls_status status = store_get_descriptors(sharing->store, key, descriptors, count, LOOK_AGAIN_MS);
         if (status == LS_OK) break;
-        if (status != LS_ERR_TIMEOUT) return status;
+        if (status != LS_ERR_TIMEOUT) return within_rank(sharing, status);
         LS_TRY(look_around(sharing));
     }
     if (sharing->processes) sharing->processes[peer] = descriptors[1];
@@ -174,7 +174,8 @@ static ls_status wait_for_peer(shm_sharing *sharing, int peer) {
 }
 
 static ls_status complete(shm_sharing *sharing) {
-    LS_TRY(publish(sharing));
+    const ls_status published = publish(sharing);
+    if (published != LS_OK) return within_rank(sharing, published);
     ls_point("shm.share.published");
     for (int rank = 0; rank < sharing->world_size; rank++)
         if (rank != sharing->rank) LS_TRY(map_peer(sharing, rank));
