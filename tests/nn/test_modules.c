@@ -1,0 +1,448 @@
+/* test_modules.c: trees of modules: names, tied parameters, who owns whom, hooks, training and evaluation. */
+#include "support/faults.h"
+
+#include "autograd/observer.h"
+#include "autograd/step.h"
+#include "base/error.h"
+#include "nn/hooks.h"
+
+#include <math.h>
+#include <string.h>
+
+static void assert_error_says(const char *words) {
+    if (strstr(ls_last_error(), words)) return;
+    print_error("expected \"%s\" in \"%s\"\n", words, ls_last_error());
+    fail();
+}
+
+static ls_module *linear(int64_t in, int64_t out) {
+    ls_module *module = NULL;
+    assert_int_equal(ls_linear_create(&module, in, out, &(ls_layer_options){.dtype = LS_F64}), LS_OK);
+    return module;
+}
+
+static ls_module *relu(void) {
+    ls_module *module = NULL;
+    assert_int_equal(ls_relu_create(&module), LS_OK);
+    return module;
+}
+
+static ls_tensor *tensor(int64_t rows, int64_t columns, double value) {
+    ls_tensor *made = NULL;
+    assert_int_equal(ls_tensor_create(&made, LS_F64, 2, (int64_t[]){rows, columns}), LS_OK);
+    for (int64_t i = 0; i < rows * columns; i++) ((double *)ls_tensor_data_mut(made))[i] = value;
+    return made;
+}
+
+/* A module of the user's that does what `context` says. */
+typedef struct script {
+    ls_status status;     /* of forward */
+    bool returns_input;   /* outputs are its inputs */
+    bool returns_nothing; /* LS_OK with NULL outputs */
+    int forwards, destroyed;
+} script;
+
+static ls_status script_forward(void *context, ls_module *self, ls_tensor *const *inputs, int input_count,
+                                ls_tensor **outputs, int output_count) {
+    (void)self;
+    script *wish = context;
+    wish->forwards++;
+    if (wish->status != LS_OK) return ls_fail(wish->status, "the script said so");
+    if (wish->returns_nothing) return LS_OK;
+    for (int i = 0; i < output_count; i++) {
+        ls_tensor *x = inputs[i % input_count];
+        ls_scale(x, 100); /* made and not returned */
+        outputs[i] = wish->returns_input ? x : ls_scale(x, i + 2);
+    }
+    return LS_OK;
+}
+
+static void script_destroy(void *context) {
+    ((script *)context)->destroyed++;
+}
+
+static ls_module *scripted(script *wish, const ls_child *children) {
+    ls_module *module = NULL;
+    const ls_module_callbacks callbacks = {.forward = script_forward, .destroy = script_destroy, .context = wish};
+    assert_int_equal(ls_module_create(&module, &callbacks, children), LS_OK);
+    return module;
+}
+
+/* ---- Names ---- */
+
+static void assert_names(const ls_module *module, const char *const *names, int count) {
+    assert_int_equal(ls_module_parameter_count(module), count);
+    for (int i = 0; i < count; i++) assert_string_equal(ls_module_parameter_name(module, i), names[i]);
+}
+
+static void parameters_have_pytorchs_names_and_order(void **state) {
+    (void)state;
+    script wish = {0};
+    ls_module *inner = NULL;
+    assert_int_equal(
+        ls_sequential_create(&inner,
+                             (ls_child[]){{NULL, linear(2, 3)}, {NULL, relu()}, {"out", linear(3, 2)}, {NULL, NULL}}),
+        LS_OK);
+    ls_module *net = scripted(&wish, (ls_child[]){{"body", inner}, {"head", linear(2, 1)}, {NULL, NULL}});
+    static const char *const names[] = {"body.0.weight", "body.0.bias", "body.out.weight",
+                                        "body.out.bias", "head.weight", "head.bias"};
+    assert_names(net, names, 6);
+    assert_ptr_equal(ls_module_parameter(net, 4), ls_module_parameter(ls_module_child(net, "head"), 0));
+    assert_null(ls_module_child(net, "tail"));
+    assert_null(ls_module_parameter(net, 6));
+    assert_error_says("there is no parameter 6; the module has 6");
+    assert_null(ls_module_parameter_name(net, -1));
+
+    /* A module's own come before its children's; adding to a child shows everywhere above. */
+    assert_int_equal(ls_module_add_parameter(net, "gain", tensor(1, 1, 1)), LS_OK);
+    assert_int_equal(ls_module_add_buffer(ls_module_child(inner, "out"), "count", tensor(1, 1, 1)), LS_OK);
+    assert_int_equal(ls_module_add_parameter(ls_module_child(inner, "out"), "extra", tensor(1, 1, 1)), LS_OK);
+    assert_string_equal(ls_module_parameter_name(net, 0), "gain");
+    assert_string_equal(ls_module_parameter_name(net, 5), "body.out.extra");
+    assert_int_equal(ls_module_buffer_count(net), 1);
+    assert_string_equal(ls_module_buffer_name(net, 0), "body.out.count");
+    assert_false(ls_tensor_requires_grad(ls_module_buffer(net, 0)));
+    assert_true(ls_tensor_requires_grad(ls_module_parameter(net, 0)));
+    assert_null(ls_module_buffer(net, 1));
+    ls_module_close(&net);
+    assert_int_equal(wish.destroyed, 1);
+}
+
+static void a_tied_parameter_counts_once_under_its_first_name(void **state) {
+    (void)state;
+    ls_module *first = linear(2, 2), *second = NULL, *net = NULL;
+    assert_int_equal(ls_relu_create(&second), LS_OK);
+    assert_int_equal(ls_module_add_parameter(second, "weight", ls_tensor_keep(ls_module_parameter(first, 0))), LS_OK);
+    assert_int_equal(ls_module_add_parameter(second, "again", ls_tensor_keep(ls_module_parameter(first, 0))), LS_OK);
+    assert_int_equal(ls_module_parameter_count(second), 1);
+    assert_int_equal(ls_sequential_create(&net, (ls_child[]){{"a", first}, {"b", second}, {NULL, NULL}}), LS_OK);
+    static const char *const names[] = {"a.weight", "a.bias"};
+    assert_names(net, names, 2);
+    ls_module_close(&net);
+}
+
+static void names_that_would_mislead_are_refused(void **state) {
+    (void)state;
+    ls_note_what_is_there();
+    ls_module *net = linear(2, 2), *none = NULL;
+    assert_int_equal(ls_module_add_parameter(net, "weight", tensor(1, 1, 0)), LS_ERR_ARGUMENT);
+    assert_error_says("\"weight\" is taken");
+    assert_int_equal(ls_module_add_buffer(net, "bias", tensor(1, 1, 0)), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_module_add_buffer(net, "a.b", tensor(1, 1, 0)), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_module_add_buffer(net, "", tensor(1, 1, 0)), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_module_add_buffer(net, NULL, tensor(1, 1, 0)), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_module_add_parameter(net, "none", NULL), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_module_add_parameter(NULL, "x", tensor(1, 1, 0)), LS_ERR_ARGUMENT);
+    ls_tensor *labels = NULL;
+    assert_int_equal(ls_tensor_create(&labels, LS_I64, 0, NULL), LS_OK);
+    assert_int_equal(ls_module_add_parameter(net, "labels", labels), LS_ERR_ARGUMENT);
+    assert_error_says("i64");
+    assert_int_equal(ls_module_parameter_count(net), 2);
+    assert_int_equal(ls_sequential_create(&none, (ls_child[]){{"x", net}, {"x", relu()}, {NULL, NULL}}),
+                     LS_ERR_ARGUMENT);
+    assert_null(none);
+    assert_nothing_left();
+}
+
+static void a_child_belongs_to_one_module(void **state) {
+    (void)state;
+    ls_note_what_is_there();
+    ls_module *child = linear(2, 2), *net = NULL, *second = NULL;
+    assert_int_equal(ls_sequential_create(&net, (ls_child[]){{"a", child}, {NULL, NULL}}), LS_OK);
+    assert_int_equal(
+        ls_sequential_create(&second, (ls_child[]){{"b", relu()}, {"a", child}, {"c", relu()}, {NULL, NULL}}),
+        LS_ERR_STATE);
+    assert_error_says("\"a\" already belongs to a module");
+    assert_int_equal(ls_module_parameter_count(net), 2);
+    ls_module *twice = relu();
+    assert_int_equal(ls_sequential_create(&second, (ls_child[]){{"a", twice}, {"b", twice}, {NULL, NULL}}),
+                     LS_ERR_STATE);
+    assert_int_equal(ls_module_create(&second, NULL, (ls_child[]){{"a", relu()}, {NULL, NULL}}), LS_ERR_ARGUMENT);
+    ls_module_close(&net);
+    assert_nothing_left();
+}
+
+static void a_kept_module_outlives_its_parent(void **state) {
+    (void)state;
+    ls_module *child = linear(2, 2), *net = NULL;
+    assert_int_equal(ls_sequential_create(&net, (ls_child[]){{"a", child}, {NULL, NULL}}), LS_OK);
+    nn_module_keep(child);
+    ls_module_close(&net);
+    assert_string_equal(ls_module_parameter_name(child, 0), "weight");
+    assert_int_equal(ls_module_add_buffer(child, "count", tensor(1, 1, 0)), LS_OK); /* no parent to tell any more */
+    ls_module_close(&child);
+    ls_module_close(&child);
+    ls_module_close(NULL);
+}
+
+static void unusual_parameters_work(void **state) {
+    (void)state;
+    ls_module *none = relu(), *empty = linear(10, 0);
+    ls_tensor *scalar = NULL, *x = tensor(4, 10, 1);
+    assert_int_equal(ls_module_parameter_count(none), 0);
+    assert_int_equal(ls_tensor_create(&scalar, LS_F64, 0, NULL), LS_OK);
+    assert_int_equal(ls_module_add_parameter(empty, "scalar", scalar), LS_OK);
+    ls_step_begin();
+    ls_tensor *y = ls_module_forward(empty, x);
+    assert_int_equal(ls_tensor_dim(y, 0), 4);
+    assert_int_equal(ls_tensor_dim(y, 1), 0);
+    assert_int_equal(ls_backward(ls_add(ls_sum(y), scalar)), LS_OK);
+    assert_int_equal(ls_step_end(), LS_OK);
+    assert_non_null(ls_tensor_grad(ls_module_parameter(empty, 0)));
+    assert_true(ls_tensor_item(ls_tensor_grad(scalar)) == 1);
+    ls_module_close(&none);
+    ls_module_close(&empty);
+    ls_tensor_close(&x);
+}
+
+/* ---- Forward ---- */
+
+static void a_module_of_several_inputs_and_outputs_runs(void **state) {
+    (void)state;
+    ls_note_what_is_there();
+    script wish = {0};
+    ls_module *net = scripted(&wish, NULL);
+    ls_tensor *inputs[2] = {tensor(1, 1, 3), tensor(1, 1, 5)}, *outputs[3];
+    for (int in_step = 0; in_step < 2; in_step++) {
+        if (in_step) ls_step_begin();
+        assert_int_equal(ls_module_forward_many(net, inputs, 2, outputs, 3), LS_OK);
+        assert_true(ls_tensor_item(outputs[0]) == 6);
+        assert_true(ls_tensor_item(outputs[1]) == 15);
+        assert_true(ls_tensor_item(outputs[2]) == 12);
+        if (in_step) assert_int_equal(ls_step_end(), LS_OK);
+        for (int i = 0; i < 3 && !in_step; i++) ls_tensor_close(&outputs[i]); /* outside a step they are ours */
+    }
+    for (int i = 0; i < 2; i++) ls_tensor_close(&inputs[i]);
+    ls_module_close(&net);
+    assert_nothing_left();
+}
+
+static void a_module_may_return_its_input(void **state) {
+    (void)state;
+    ls_note_what_is_there();
+    script wish = {.returns_input = true}, outer = {0};
+    ls_module *net = scripted(&wish, NULL), *sequence = NULL;
+    ls_tensor *x = tensor(1, 1, 3);
+    ls_tensor *y = ls_module_forward(net, x);
+    assert_ptr_equal(y, x);
+    ls_tensor_close(&y); /* a hold of its own */
+    assert_true(ls_tensor_item(x) == 3);
+    assert_int_equal(
+        ls_sequential_create(&sequence,
+                             (ls_child[]){{"a", scripted(&outer, NULL)}, {"b", net}, {"c", relu()}, {NULL, NULL}}),
+        LS_OK);
+    ls_step_begin();
+    assert_true(ls_tensor_item(ls_module_forward(sequence, x)) == 6);
+    assert_int_equal(ls_step_end(), LS_OK);
+    ls_tensor_close(&x);
+    ls_module_close(&sequence);
+    assert_int_equal(wish.destroyed + outer.destroyed, 2);
+    assert_nothing_left();
+}
+
+static void a_failed_forward_yields_null_and_fails_the_step(void **state) {
+    (void)state;
+    ls_note_what_is_there();
+    script wish = {.status = LS_ERR_IO};
+    ls_module *net = scripted(&wish, NULL);
+    ls_tensor *x = tensor(1, 1, 3), *outputs[2] = {x, x}, *inputs[1] = {x};
+    ls_step_begin();
+    assert_int_equal(ls_module_forward_many(net, inputs, 1, outputs, 2), LS_ERR_IO);
+    assert_null(outputs[0]);
+    assert_null(outputs[1]);
+    assert_null(ls_module_forward(net, NULL));
+    assert_int_equal(wish.forwards, 1); /* NULL flows past it */
+    assert_int_equal(ls_step_end(), LS_ERR_IO);
+    assert_error_says("the script said so");
+
+    wish = (script){.returns_nothing = true};
+    ls_step_begin();
+    assert_null(ls_module_forward(net, x));
+    assert_int_not_equal(ls_step_end(), LS_OK);
+    assert_null(ls_module_forward(NULL, x));
+    ls_tensor_close(&x);
+    ls_module_close(&net);
+    assert_nothing_left();
+}
+
+static void layers_take_one_input(void **state) {
+    (void)state;
+    ls_module *layers[2] = {linear(1, 1), NULL};
+    ls_tensor *x = tensor(1, 1, 3), *inputs[2] = {x, x}, *output = NULL;
+    assert_int_equal(ls_sequential_create(&layers[1], (ls_child[]){{"a", relu()}, {NULL, NULL}}), LS_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ls_module_forward_many(layers[i], inputs, 2, &output, 1), LS_ERR_ARGUMENT);
+        assert_error_says("one input and one output");
+        ls_module_close(&layers[i]);
+    }
+    ls_tensor_close(&x);
+}
+
+/* ---- Hooks ---- */
+
+typedef struct hooked {
+    ls_status before_answer;
+    bool after_fails;
+    int before, after;
+    autograd_observer observer;
+} hooked;
+
+static ls_status hook_before(void *context) {
+    hooked *self = context;
+    self->before++;
+    return self->before_answer == LS_OK ? LS_OK : ls_fail(self->before_answer, "the hook said so");
+}
+
+static ls_tensor *hook_after(void *context, ls_tensor *output) {
+    hooked *self = context;
+    self->after++;
+    if (!self->after_fails) return autograd_observer_mark(&self->observer, output);
+    autograd_fail(ls_fail(LS_ERR_MISMATCH, "the hook after said so"));
+    return NULL;
+}
+
+static ls_status observe(void *context, ls_status failure) {
+    (void)context;
+    return failure;
+}
+
+static void hooks_run_around_each_forward(void **state) {
+    (void)state;
+    ls_note_what_is_there();
+    hooked seen = {.observer = {.begin = observe, .finish = observe}};
+    const nn_hooks hooks = {.before = hook_before, .after = hook_after, .context = &seen};
+    ls_module *net = NULL, *child = linear(1, 1);
+    ls_tensor *x = tensor(1, 1, 3);
+    assert_int_equal(ls_sequential_create(&net, (ls_child[]){{"a", child}, {NULL, NULL}}), LS_OK);
+    assert_int_equal(nn_module_set_hooks(net, &hooks), LS_OK);
+    assert_int_equal(nn_module_set_hooks(net, &hooks), LS_ERR_STATE);
+    for (int in_step = 0; in_step < 2; in_step++) {
+        if (in_step) ls_step_begin();
+        ls_tensor *y = ls_module_forward(net, x);
+        assert_int_equal(ls_backward(y), LS_OK);
+        if (in_step)
+            assert_int_equal(ls_step_end(), LS_OK);
+        else
+            ls_tensor_close(&y);
+    }
+    assert_int_equal(seen.before, 2);
+    assert_int_equal(seen.after, 2);
+    ls_step_begin();
+    ls_module_forward(child, x); /* not around the child's */
+    assert_int_equal(ls_step_end(), LS_OK);
+    assert_int_equal(seen.before, 2);
+    assert_int_equal(nn_module_set_hooks(net, NULL), LS_OK);
+    assert_int_equal(nn_module_set_hooks(net, NULL), LS_OK);
+    ls_step_begin();
+    ls_module_forward(net, x);
+    assert_int_equal(ls_step_end(), LS_OK);
+    assert_int_equal(seen.before, 2);
+    ls_module_close(&net);
+    ls_tensor_close(&x);
+    assert_nothing_left();
+}
+
+static void the_hook_before_runs_for_a_null_input_too(void **state) {
+    (void)state;
+    hooked seen = {0};
+    const nn_hooks hooks = {.before = hook_before, .after = hook_after, .context = &seen};
+    ls_module *net = linear(1, 1);
+    assert_int_equal(nn_module_set_hooks(net, &hooks), LS_OK);
+    ls_step_begin();
+    assert_null(ls_module_forward(net, NULL));
+    assert_int_not_equal(ls_step_end(), LS_OK);
+    assert_int_equal(seen.before, 1);
+    assert_int_equal(seen.after, 0);
+    ls_module_close(&net);
+}
+
+static void a_failed_hook_fails_the_forward(void **state) {
+    (void)state;
+    ls_note_what_is_there();
+    script wish = {0};
+    hooked seen = {.before_answer = LS_ERR_TIMEOUT};
+    const nn_hooks hooks = {.before = hook_before, .after = hook_after, .context = &seen};
+    ls_module *net = scripted(&wish, NULL);
+    ls_tensor *x = tensor(1, 1, 3);
+    assert_int_equal(nn_module_set_hooks(net, &hooks), LS_OK);
+    ls_step_begin();
+    assert_null(ls_module_forward(net, x));
+    assert_int_equal(ls_step_end(), LS_ERR_TIMEOUT);
+    assert_int_equal(wish.forwards, 0);
+
+    seen = (hooked){.after_fails = true};
+    for (int in_step = 0; in_step < 2; in_step++) {
+        if (in_step) ls_step_begin();
+        ls_tensor *outputs[2] = {NULL};
+        assert_int_equal(ls_module_forward_many(net, &x, 1, outputs, 2), LS_ERR_MISMATCH);
+        assert_null(outputs[0]);
+        assert_null(outputs[1]);
+        if (in_step) assert_int_equal(ls_step_end(), LS_ERR_MISMATCH);
+    }
+    assert_int_equal(seen.after, 2); /* the first output's only */
+    wish.status = LS_ERR_IO;
+    assert_null(ls_module_forward(net, x));
+    assert_int_equal(seen.after, 2); /* not after a forward that failed */
+    ls_module_close(&net);
+    ls_tensor_close(&x);
+    assert_nothing_left();
+}
+
+/* ---- Training and evaluation ---- */
+
+static void dropout_is_active_in_training_alone(void **state) {
+    (void)state;
+    ls_module *dropout = NULL, *net = NULL;
+    assert_int_equal(ls_dropout_create(&dropout, 1), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_dropout_create(&dropout, 0.5), LS_OK);
+    assert_int_equal(ls_sequential_create(&net, (ls_child[]){{"drop", dropout}, {NULL, NULL}}), LS_OK);
+    ls_tensor *x = tensor(1, 100, 1);
+    for (int is_training = 1; is_training >= 0; is_training--) {
+        ls_module_train(net, is_training);
+        assert_int_equal(ls_module_is_training(dropout), is_training);
+        ls_tensor *y = ls_module_forward(net, x);
+        int zeroes = 0;
+        for (int i = 0; i < 100; i++) zeroes += ((const double *)ls_tensor_data(y))[i] == 0;
+        assert_int_equal(zeroes > 0, is_training);
+        ls_tensor_close(&y);
+    }
+    ls_module_close(&net);
+    ls_tensor_close(&x);
+}
+
+static void two_dropouts_of_a_tree_draw_differently(void **state) {
+    (void)state;
+    ls_module *first = NULL, *second = NULL, *net = NULL;
+    assert_int_equal(ls_dropout_create(&first, 0.5), LS_OK);
+    assert_int_equal(ls_dropout_create(&second, 0.5), LS_OK);
+    assert_int_equal(ls_sequential_create(&net, (ls_child[]){{"a", first}, {"b", second}, {NULL, NULL}}), LS_OK);
+    ls_tensor *x = tensor(1, 100, 1);
+    ls_step_begin();
+    ls_tensor *a = ls_module_forward(first, x), *b = ls_module_forward(second, x), *c = ls_module_forward(first, x);
+    assert_memory_not_equal(ls_tensor_data(a), ls_tensor_data(b), 100 * sizeof(double));
+    assert_memory_equal(ls_tensor_data(a), ls_tensor_data(c), 100 * sizeof(double));
+    assert_int_equal(ls_step_end(), LS_OK);
+    ls_module_close(&net);
+    ls_tensor_close(&x);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parameters_have_pytorchs_names_and_order),
+        cmocka_unit_test(a_tied_parameter_counts_once_under_its_first_name),
+        cmocka_unit_test(names_that_would_mislead_are_refused),
+        cmocka_unit_test(a_child_belongs_to_one_module),
+        cmocka_unit_test(a_kept_module_outlives_its_parent),
+        cmocka_unit_test(unusual_parameters_work),
+        cmocka_unit_test(a_module_of_several_inputs_and_outputs_runs),
+        cmocka_unit_test(a_module_may_return_its_input),
+        cmocka_unit_test(a_failed_forward_yields_null_and_fails_the_step),
+        cmocka_unit_test(layers_take_one_input),
+        cmocka_unit_test(hooks_run_around_each_forward),
+        cmocka_unit_test(the_hook_before_runs_for_a_null_input_too),
+        cmocka_unit_test(a_failed_hook_fails_the_forward),
+        cmocka_unit_test(dropout_is_active_in_training_alone),
+        cmocka_unit_test(two_dropouts_of_a_tree_draw_differently),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
