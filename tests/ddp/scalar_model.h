@@ -39,7 +39,6 @@ static inline ls_status scalar_model_create(scalar_model *model, int count) {
         ls_tensor *weight = NULL;
         status = ls_tensor_create(&weight, LS_F64, 2, (int64_t[]){1, 1});
         if (status == LS_OK) status = ls_tensor_copy_in(weight, &(double){3});
-        if (status == LS_OK) status = ls_tensor_set_requires_grad(weight, true);
         if (status == LS_OK) status = ls_module_add_parameter(model->module, names[i], weight);
     }
     model->used = (1 << count) - 1;
