@@ -6,12 +6,17 @@
 
 #include <stdlib.h>
 
-/* Two allocations; leaks the first when the second fails if `is_careless`. */
+static void *forgotten; /* by a careless make_two, for the test to free in the end */
+
+/* Two allocations; forgets the first when the second fails if `is_careless`. */
 static ls_status make_two(bool is_careless) {
     void *first = ls_alloc(8), *second = first ? ls_alloc(8) : NULL;
     const ls_status status = second ? LS_OK : LS_ERR_MEMORY;
     ls_free(second);
-    if (second || !is_careless) ls_free(first);
+    if (!second && is_careless && first)
+        forgotten = first;
+    else
+        ls_free(first);
     return status;
 }
 
@@ -34,6 +39,7 @@ static void a_block_left_behind_is_seen(void **state) {
     const uint64_t before = ls_alloc_live();
     LS_EACH_FAULT(LS_FAULT_MEMORY) make_two(true);
     assert_int_equal(ls_alloc_live(), before + 1);
+    ls_free(forgotten);
 }
 
 static void fill_flag(void *flag) {

@@ -18,10 +18,14 @@ static void post_and_sleep(const ls_rank *rank) {
     ls_work *work = NULL;
     if (rank->rank == 1) ls_sleep_until(ls_now_ns() + 50 * LS_NS_PER_MS);
     assert_ok(ls_group_all_reduce(group, &value, 1, LS_F32, LS_SUM, &work));
-    /* No call of ours for a while: the sum is there all the same. */
-    ls_sleep_until(ls_now_ns() + 500 * LS_NS_PER_MS);
-    assert_true(value == (float)rank->world_size);
+    /* No call of ours for a while: it has ended long before the first one. */
+    const int64_t first_call_ns = ls_now_ns() + 500 * LS_NS_PER_MS;
+    ls_sleep_until(first_call_ns);
+    int64_t start_ns = 0, end_ns = 0;
     assert_true(ls_work_is_complete(work));
+    work_times(work, &start_ns, &end_ns);
+    assert_true(end_ns < first_call_ns);
+    assert_true(value == (float)rank->world_size);
     ls_work_close(&work);
     ls_group_close(&group);
 }
