@@ -215,7 +215,7 @@ ls_status reducer_rebuild(ls_reduction *reducer, storage_move move, void *contex
         reducer->rebuild_is_due = false;
         reducer->has_rebuilt = true;
         if (!bucket_plan_equal(&layout.plan, &reducer->storage.plan)) {
-            status = storage_rebuild(&reducer->storage, &layout.plan, move, context);
+            status = storage_rebuild(&reducer->storage, &layout.plan, reducer->bytes, move, context);
             if (status == LS_OK) adopt(reducer, &layout);
             ls_point("ddp.rebuild.moved");
         }

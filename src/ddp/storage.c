@@ -40,12 +40,14 @@ void *storage_gradient(const gradient_storage *storage, int parameter) {
 }
 
 /* Moves the members of one new bucket and frees the old buckets that have none left. */
-static ls_status move_members(gradient_storage *old, const gradient_storage *fresh, int bucket, int *members_left,
-                              storage_move move, void *context) {
+static ls_status move_members(gradient_storage *old, const gradient_storage *fresh, int bucket, const size_t *bytes,
+                              int *members_left, storage_move move, void *context) {
     for (int at = fresh->plan.first_member[bucket]; at < fresh->plan.first_member[bucket + 1]; at++) {
         const int parameter = fresh->plan.members[at];
         const int from = old->plan.bucket_of[parameter];
-        LS_TRY(move(context, parameter, storage_gradient(old, parameter), storage_gradient(fresh, parameter)));
+        void *from_memory = storage_gradient(old, parameter);
+        LS_TRY(move(context, parameter, from_memory, storage_gradient(fresh, parameter)));
+        if (from_memory) group_discard(from_memory, bytes[parameter]);
         if (--members_left[from] > 0) continue;
         ls_group_free(old->group, old->memory[from]);
         old->memory[from] = NULL;
@@ -53,7 +55,8 @@ static ls_status move_members(gradient_storage *old, const gradient_storage *fre
     return LS_OK;
 }
 
-ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, storage_move move, void *context) {
+ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, const size_t *bytes, storage_move move,
+                          void *context) {
     gradient_storage fresh = {.group = storage->group, .plan = *plan};
     *plan = (bucket_plan){0};
     ls_status status = LS_ERR_MEMORY;
@@ -66,7 +69,7 @@ ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, storage_
     for (int bucket = 0; bucket < fresh.plan.bucket_count; bucket++) {
         if ((status = allocate_bucket(fresh.group, fresh.plan.bytes_of[bucket], &fresh.memory[bucket]))) goto out;
         ls_point("ddp.rebuild.allocated");
-        if ((status = move_members(storage, &fresh, bucket, members_left, move, context))) goto out;
+        if ((status = move_members(storage, &fresh, bucket, bytes, members_left, move, context))) goto out;
     }
     const gradient_storage emptied = *storage;
     *storage = fresh;

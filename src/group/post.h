@@ -26,6 +26,10 @@ ls_status group_post(ls_group *group, const group_call *call, ls_work **work);
 /* When a complete operation was launched and when it ended (base/clock.h). */
 void work_times(const ls_work *work, int64_t *start_ns, int64_t *end_ns);
 
+/* Gives the whole pages within `bytes` bytes at `data`, part of this rank's memory of ls_group_alloc, back to the system. Their
+ * content is lost (zero when touched again). No operation of any rank may be using them. Local; any thread. */
+void group_discard(void *data, size_t bytes);
+
 /* Adds a holder to the group, so that a wrap outlives the user's close. Let go by ls_group_close. */
 ls_group *group_keep(ls_group *group);
 

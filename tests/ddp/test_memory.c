@@ -4,6 +4,8 @@
 
 #include "base/memory.h"
 
+#include <unistd.h>
+
 #define STEPS 12
 
 /* Rank 0 reads the allocator's counter at two moments between barriers, when all ranks are at the same step. */
@@ -50,6 +52,82 @@ static void a_steady_loop_allocates_nothing(void **state) {
     }
 }
 
+/* ---- The step that rebuilds ---- */
+
+#define LAYERS 24
+#define LAYER_NUMEL ((int64_t)64 << 10) /* 512 KiB: two layers a bucket */
+
+/* Shared memory in use by this process. */
+static size_t shared_bytes(void) {
+    char line[256];
+    size_t kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file)) sscanf(line, "RssShmem: %zu kB", &kib);
+    if (file) fclose(file);
+    return kib << 10;
+}
+
+static size_t largest_seen;
+
+/* At every new bucket: those before it are full. */
+static void look_at_memory(void *unused) {
+    const size_t now = shared_bytes();
+    if (now > largest_seen) largest_seen = now;
+    ls_at_point("ddp.rebuild.allocated", 0, 1, look_at_memory, unused);
+}
+
+/* Gradients come in an order that takes one member of each new bucket from each half of the old ones. */
+static void mark_interleaved(ls_reducer *reducer) {
+    for (int i = 0; i < LAYERS; i++) {
+        const int index = i % 2 ? LAYERS / 2 + i / 2 : i / 2;
+        double *gradient = ls_reducer_gradient(reducer, index);
+        for (int64_t at = 0; at < LAYER_NUMEL; at++) gradient[at] = 1;
+        ls_reducer_ready(reducer, index);
+    }
+}
+
+static void rebuild_interleaved(ls_group *group, rank_result *result) {
+    ls_reducer *reducer = NULL;
+    ls_gradient gradients[LAYERS] = {0};
+    char names[LAYERS][8];
+    for (int i = 0; i < LAYERS; i++) {
+        snprintf(names[i], sizeof names[i], "w%d", i);
+        gradients[i] = (ls_gradient){.name = names[i], .dtype = LS_F64, .ndim = 1, .dims = {LAYER_NUMEL}};
+    }
+    note(result,
+         ls_reducer_create(&reducer, group, gradients, LAYERS, &(ls_reducer_options){.bucket_cap_bytes = 1 << 20}));
+    note(result, ls_reducer_begin(reducer));
+    mark_interleaved(reducer);
+    note(result, ls_reducer_finish(reducer));
+    note(result, ls_reducer_begin(reducer)); /* rebuilds */
+    mark_interleaved(reducer);
+    note_next(result, ls_reducer_finish(reducer));
+    result->next_gradient[0] = ((double *)ls_reducer_gradient(reducer, 3))[LAYER_NUMEL - 1];
+    ls_reducer_close(&reducer);
+}
+
+static void the_step_that_rebuilds_needs_one_bucket_more_and_two_pages_a_parameter(void **state) {
+    (void)state;
+    const size_t layer = (size_t)LAYER_NUMEL * sizeof(double), page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t ranks = 2;
+    rank_result results[2];
+    const size_t before = shared_bytes();
+    look_at_memory(NULL);
+    largest_seen = 0;
+    run_scenario((int)ranks, rebuild_interleaved, results);
+    ls_at_point(NULL, 0, 0, NULL, NULL);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(results[rank].status, LS_OK);
+        assert_int_equal(results[rank].next_status, LS_OK);
+        assert_true(results[rank].next_gradient[0] == 1);
+    }
+    /* What was seen has the newest bucket allocated but not touched, so not counted: it is the one bucket more. */
+    const size_t boards = 4 << 20;
+    print_message("%zu KiB of gradients a rank, at most %zu KiB in use\n", LAYERS * layer >> 10, largest_seen >> 10);
+    assert_true(largest_seen > 0);
+    assert_true(largest_seen - before <= ranks * (LAYERS * (layer + 2 * page)) + boards);
+}
+
 static void open_and_wrap(const ls_rank *rank) {
     rank_result *result = (rank_result *)rank->argument + rank->rank;
     ls_group_options options = rank_options(rank);
@@ -89,6 +167,7 @@ static void a_fault_at_any_call_of_wrapping_fails_all_ranks_and_leaves_nothing(v
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_steady_loop_allocates_nothing),
+        cmocka_unit_test(the_step_that_rebuilds_needs_one_bucket_more_and_two_pages_a_parameter),
         cmocka_unit_test(a_fault_at_any_call_of_wrapping_fails_all_ranks_and_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
