@@ -219,7 +219,7 @@ static void park(peer *from, uint32_t id, const store_request *request) {
     const size_t key_bytes = strlen(request->key) + 1;
     parked *made = ls_alloc(sizeof *made + key_bytes);
     if (!made) {
-        respond(from, id, LS_ERR_MEMORY, NULL);
+        respond(from, id, LS_ERR_MEMORY, &(store_answer){0});
         return;
     }
     memcpy(made + 1, request->key, key_bytes);

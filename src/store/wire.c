@@ -31,7 +31,7 @@ static size_t gather(const store_message *message, struct iovec *vectors) {
             skip -= sizes[i];
             continue;
         }
-        vectors[count].iov_base = (char *)(uintptr_t)parts[i] + skip;
+        vectors[count].iov_base = (char *)parts[i] + skip;
         vectors[count++].iov_len = sizes[i] - skip;
         skip = 0;
     }
@@ -130,7 +130,7 @@ static ls_status make_room(store_inbox *inbox, size_t wanted) {
 
 ls_status store_inbox_put(store_inbox *inbox, const void *bytes, size_t count) {
     LS_TRY(make_room(inbox, count));
-    memcpy(inbox->bytes + inbox->end, bytes, count);
+    if (count > 0) memcpy(inbox->bytes + inbox->end, bytes, count);
     inbox->end += count;
     return LS_OK;
 }

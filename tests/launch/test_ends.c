@@ -44,93 +44,93 @@ static void two_jobs_at_once_do_not_meet_fifty_times(void **state) {
 
 static void the_job_ends_with_the_code_of_the_first_failure(void **state) {
     (void)state;
-    ls_ranks *ranks = ls_ranks_run(&(ls_ranks_options){
-        .ranks = 3, SHELL("[ $RANK = 1 ] && exit 9; [ $RANK = 0 ] && { sleep 0.3; exit 4; }; sleep 0.4; exit 5")});
-    assert_int_equal(ls_ranks_job_exit_code(ranks), 9);
-    assert_int_equal(ls_ranks_first_failed(ranks), 1);
-    assert_int_equal(ls_ranks_exit_code(ranks, 0), 4);
-    assert_int_equal(ls_ranks_exit_code(ranks, 2), 5);
-    ls_ranks_close(&ranks);
+    ls_ranks *job = ls_ranks_run(&(ls_ranks_options){
+        .ranks = 3, SHELL("[ $RANK = 1 ] && exit 9; [ $RANK = 0 ] && { sleep 1; exit 4; }; sleep 1; exit 5")});
+    assert_int_equal(ls_ranks_job_exit_code(job), 9);
+    assert_int_equal(ls_ranks_first_failed(job), 1);
+    assert_int_equal(ls_ranks_exit_code(job, 0), 4);
+    assert_int_equal(ls_ranks_exit_code(job, 2), 5);
+    ls_ranks_close(&job);
 }
 
 static void a_killed_rank_counts_as_128_and_its_signal(void **state) {
     (void)state;
-    ls_ranks *ranks = ls_ranks_start(
+    ls_ranks *job = ls_ranks_start(
         &(ls_ranks_options){.ranks = 2, .linger_ms = 1, SHELL("echo ready; while :; do sleep 0.05; done")});
-    ls_ranks_wait_for(ranks, 1, "ready");
-    ls_ranks_kill(ranks, 1, SIGKILL);
-    ls_ranks_finish(ranks);
-    assert_int_equal(ls_ranks_job_exit_code(ranks), 128 + SIGKILL);
-    assert_int_equal(ls_ranks_first_failed(ranks), 1);
-    assert_int_equal(ls_ranks_exit_code(ranks, 0), 128 + SIGTERM);
-    ls_ranks_close(&ranks);
+    ls_ranks_wait_for(job, 1, "ready");
+    ls_ranks_kill(job, 1, SIGKILL);
+    ls_ranks_finish(job);
+    assert_int_equal(ls_ranks_job_exit_code(job), 128 + SIGKILL);
+    assert_int_equal(ls_ranks_first_failed(job), 1);
+    assert_int_equal(ls_ranks_exit_code(job, 0), 128 + SIGTERM);
+    ls_ranks_close(&job);
 }
 
 static void others_may_say_their_last_words_before_they_are_ended(void **state) {
     (void)state;
-    ls_ranks *ranks = ls_ranks_run(&(ls_ranks_options){
+    ls_ranks *job = ls_ranks_run(&(ls_ranks_options){
         .ranks = 2, SHELL("[ $RANK = 0 ] && exit 3; sleep 0.3; echo rank 0 left me alone; exit 0")});
-    assert_string_equal(ls_ranks_output(ranks, 1), "rank 0 left me alone\n");
-    assert_int_equal(ls_ranks_exit_code(ranks, 1), 0);
-    assert_int_equal(ls_ranks_job_exit_code(ranks), 3);
-    ls_ranks_close(&ranks);
+    assert_string_equal(ls_ranks_output(job, 1), "rank 0 left me alone\n");
+    assert_int_equal(ls_ranks_exit_code(job, 1), 0);
+    assert_int_equal(ls_ranks_job_exit_code(job), 3);
+    ls_ranks_close(&job);
 }
 
 static void whoever_ignores_the_end_is_killed_after_the_grace_time(void **state) {
     (void)state;
-    ls_ranks *ranks = ls_ranks_run(&(ls_ranks_options){
+    ls_ranks *job = ls_ranks_run(&(ls_ranks_options){
         .ranks = 3,
         .linger_ms = 1,
         .grace_ms = 200,
         SHELL("[ $RANK = 0 ] && { sleep 0.2; exit 3; }; [ $RANK = 1 ] && kill -STOP $$; trap '' TERM; "
               "while :; do sleep 0.05; done")});
-    assert_int_equal(ls_ranks_job_exit_code(ranks), 3);
-    assert_int_equal(ls_ranks_exit_code(ranks, 1), 128 + SIGKILL);
-    assert_int_equal(ls_ranks_exit_code(ranks, 2), 128 + SIGKILL);
-    ls_ranks_close(&ranks);
+    assert_int_equal(ls_ranks_job_exit_code(job), 3);
+    assert_int_equal(ls_ranks_exit_code(job, 1), 128 + SIGKILL);
+    assert_int_equal(ls_ranks_exit_code(job, 2), 128 + SIGKILL);
+    ls_ranks_close(&job);
 }
 
 /* --- signals --------------------------------------------------------------------------------------------------------- */
 
 static void signals_are_passed_on_to_all_ranks(void **state) {
     (void)state;
-    ls_ranks *ranks = ls_ranks_start(&(ls_ranks_options){
+    ls_ranks *job = ls_ranks_start(&(ls_ranks_options){
         .ranks = 2,
         SHELL("for s in USR1 USR2 HUP INT; do trap \"echo got $s\" $s; done; trap 'echo bye; exit 7' TERM; echo ready; "
               "while :; do sleep 0.02; done 2>/dev/null")});
     const int passed_on[] = {SIGUSR1, SIGUSR2, SIGHUP};
     const char *const wanted[] = {"got USR1", "got USR2", "got HUP"};
-    for (int i = 0; i < 2; i++) ls_ranks_wait_for(ranks, i, "ready");
+    for (int i = 0; i < 2; i++) ls_ranks_wait_for(job, i, "ready");
     for (int i = 0; i < 3; i++) {
-        kill(ls_ranks_launcher(ranks), passed_on[i]);
-        for (int j = 0; j < 2; j++) ls_ranks_wait_for(ranks, j, wanted[i]);
+        kill(ls_ranks_launcher(job), passed_on[i]);
+        for (int j = 0; j < 2; j++) ls_ranks_wait_for(job, j, wanted[i]);
     }
-    ls_ranks_close(&ranks);
+    ls_ranks_close(&job);
 }
 
 static void a_program_that_ends_well_on_a_signal_ends_the_job_well(void **state) {
     (void)state;
-    ls_ranks *ranks = ls_ranks_start(&(ls_ranks_options){
+    ls_ranks *job = ls_ranks_start(&(ls_ranks_options){
         .ranks = 2, SHELL("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done")});
-    for (int i = 0; i < 2; i++) ls_ranks_wait_for(ranks, i, "ready");
-    kill(ls_ranks_launcher(ranks), SIGTERM);
-    ls_ranks_finish(ranks);
-    assert_int_equal(ls_ranks_job_exit_code(ranks), 0);
-    for (int i = 0; i < 2; i++) assert_non_null(strstr(ls_ranks_output(ranks, i), "saved"));
-    ls_ranks_close(&ranks);
+    for (int i = 0; i < 2; i++) ls_ranks_wait_for(job, i, "ready");
+    kill(ls_ranks_launcher(job), SIGTERM);
+    ls_ranks_finish(job);
+    assert_int_equal(ls_ranks_job_exit_code(job), 0);
+    for (int i = 0; i < 2; i++) assert_non_null(strstr(ls_ranks_output(job, i), "saved"));
+    ls_ranks_close(&job);
 }
 
 static void a_second_signal_to_end_kills_at_once(void **state) {
     (void)state;
-    ls_ranks *ranks = ls_ranks_start(&(ls_ranks_options){
+    ls_ranks *job = ls_ranks_start(&(ls_ranks_options){
         .ranks = 2, .grace_ms = 3600000, SHELL("trap 'echo no' INT TERM; echo ready; while :; do sleep 0.02; done")});
-    for (int i = 0; i < 2; i++) ls_ranks_wait_for(ranks, i, "ready");
-    kill(ls_ranks_launcher(ranks), SIGINT);
-    for (int i = 0; i < 2; i++) ls_ranks_wait_for(ranks, i, "no");
-    kill(ls_ranks_launcher(ranks), SIGINT);
-    ls_ranks_finish(ranks);
-    assert_int_equal(ls_ranks_job_exit_code(ranks), 128 + SIGKILL);
-    ls_ranks_close(&ranks);
+    for (int i = 0; i < 2; i++) ls_ranks_wait_for(job, i, "ready");
+    kill(ls_ranks_launcher(job), SIGINT);
+    for (int i = 0; i < 2; i++) ls_ranks_wait_for(job, i, "no");
+    kill(ls_ranks_launcher(job), SIGINT);
+    ls_ranks_finish(job);
+    assert_int_equal(ls_ranks_job_exit_code(job), 128 + SIGKILL);
+    ls_ranks_close(&job);
 }
 
 static void a_hangup_that_nohup_ignores_stays_ignored(void **state) {
@@ -138,50 +138,50 @@ static void a_hangup_that_nohup_ignores_stays_ignored(void **state) {
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
     struct sigaction before;
     sigaction(SIGHUP, &ignore, &before);
-    ls_ranks *ranks = ls_ranks_start(
+    ls_ranks *job = ls_ranks_start(
         &(ls_ranks_options){.ranks = 2, .grace_ms = 1, SHELL("echo ready; sleep 0.5; echo done; exit 0")});
-    for (int i = 0; i < 2; i++) ls_ranks_wait_for(ranks, i, "ready");
-    kill(ls_ranks_launcher(ranks), SIGHUP);
-    ls_ranks_finish(ranks);
+    for (int i = 0; i < 2; i++) ls_ranks_wait_for(job, i, "ready");
+    kill(ls_ranks_launcher(job), SIGHUP);
+    ls_ranks_finish(job);
     sigaction(SIGHUP, &before, NULL);
-    assert_ranks_succeeded(ranks);
-    assert_non_null(strstr(ls_ranks_output(ranks, 0), "done"));
-    ls_ranks_close(&ranks);
+    assert_ranks_succeeded(job);
+    assert_non_null(strstr(ls_ranks_output(job, 0), "done"));
+    ls_ranks_close(&job);
 }
 
 /* --- nothing is left ------------------------------------------------------------------------------------------------- */
 
 static void children_of_ranks_end_with_the_job(void **state) {
     (void)state;
-    ls_ranks *ranks = ls_ranks_start(&(ls_ranks_options){
+    ls_ranks *job = ls_ranks_start(&(ls_ranks_options){
         .ranks = 4, .linger_ms = 1, SHELL("sleep 1000 & echo ready; [ $RANK = 2 ] && { sleep 0.3; exit 3; }; wait")});
-    for (int i = 0; i < 4; i++) ls_ranks_wait_for(ranks, i, "ready");
-    ls_ranks_finish(ranks);
-    assert_int_equal(ls_ranks_job_exit_code(ranks), 3);
+    for (int i = 0; i < 4; i++) ls_ranks_wait_for(job, i, "ready");
+    ls_ranks_finish(job);
+    assert_int_equal(ls_ranks_job_exit_code(job), 3);
     assert_int_equal(marked_processes(), 0);
-    ls_ranks_close(&ranks);
+    ls_ranks_close(&job);
 }
 
 static void daemons_in_sessions_of_their_own_end_with_the_job(void **state) {
     (void)state;
-    ls_ranks *ranks = ls_ranks_run(&(ls_ranks_options){
+    ls_ranks *job = ls_ranks_run(&(ls_ranks_options){
         .ranks = 2,
         .grace_ms = 200,
         SHELL("(setsid sh -c 'trap \"\" TERM; while :; do sleep 0.1; done' &) ; (trap '' TERM; sleep 1000) & exit 0")});
-    assert_int_equal(ls_ranks_job_exit_code(ranks), 0);
+    assert_int_equal(ls_ranks_job_exit_code(job), 0);
     assert_int_equal(marked_processes(), 0);
-    ls_ranks_close(&ranks);
+    ls_ranks_close(&job);
 }
 
 static void nothing_outlives_a_launcher_that_is_killed(void **state) {
     (void)state;
-    ls_ranks *ranks = ls_ranks_start(
+    ls_ranks *job = ls_ranks_start(
         &(ls_ranks_options){.ranks = 4, SHELL("trap '' TERM HUP; sleep 1000 & setsid sleep 1000 & echo ready; wait")});
-    for (int i = 0; i < 4; i++) ls_ranks_wait_for(ranks, i, "ready");
+    for (int i = 0; i < 4; i++) ls_ranks_wait_for(job, i, "ready");
     assert_true(marked_become(12, 10000));
-    kill(ls_ranks_launcher(ranks), SIGKILL);
+    kill(ls_ranks_launcher(job), SIGKILL);
     assert_true(marked_become(0, 2000));
-    ls_ranks_close(&ranks);
+    ls_ranks_close(&job);
 }
 
 static void find_watcher(void *context, const launch_process *process) {
@@ -197,33 +197,33 @@ static void find_watcher(void *context, const launch_process *process) {
 
 static void ranks_die_with_the_launcher_even_without_its_watcher(void **state) {
     (void)state;
-    ls_ranks *ranks = ls_ranks_start(&(ls_ranks_options){.ranks = 2, SHELL("echo ready; exec sleep 1000")});
-    for (int i = 0; i < 2; i++) ls_ranks_wait_for(ranks, i, "ready");
-    pid_t found[2] = {ls_ranks_launcher(ranks), 0};
+    ls_ranks *job = ls_ranks_start(&(ls_ranks_options){.ranks = 2, SHELL("echo ready; exec sleep 1000")});
+    for (int i = 0; i < 2; i++) ls_ranks_wait_for(job, i, "ready");
+    pid_t found[2] = {ls_ranks_launcher(job), 0};
     launch_each_process(find_watcher, found);
     assert_int_not_equal(found[1], 0);
     kill(found[1], SIGKILL);
     kill(found[0], SIGKILL);
     assert_true(marked_become(0, 2000));
-    ls_ranks_close(&ranks);
+    ls_ranks_close(&job);
 }
 
 static void a_job_within_a_job_ends_with_the_outer_launcher(void **state) {
     (void)state;
-    ls_ranks *ranks = ls_ranks_start(&(ls_ranks_options){
+    ls_ranks *job = ls_ranks_start(&(ls_ranks_options){
         .ranks = 2,
         .program = "sh",
         .arguments = (const char *const[]){
             "-c", "exec " LS_TEST_BIN_DIR "/../bin/lockstep run -n 2 sh -c 'setsid sleep 1000 & echo ready; wait'",
             NULL}});
     for (int i = 0; i < 2; i++) {
-        ls_ranks_wait_for(ranks, i, "[0] ready");
-        ls_ranks_wait_for(ranks, i, "[1] ready");
+        ls_ranks_wait_for(job, i, "[0] ready");
+        ls_ranks_wait_for(job, i, "[1] ready");
     }
     assert_true(marked_processes() >= 10); /* 2 launchers, 4 shells, 4 daemons, and 2 watchers */
-    kill(ls_ranks_launcher(ranks), SIGKILL);
+    kill(ls_ranks_launcher(job), SIGKILL);
     assert_true(marked_become(0, 2000));
-    ls_ranks_close(&ranks);
+    ls_ranks_close(&job);
 }
 
 static int count_entries(const char *folder) {
@@ -244,13 +244,13 @@ static void shared_memory_and_temporary_files_are_as_before(void **state) {
     const int shared_before = count_entries("/dev/shm"), temporary_before = count_entries(folder);
     const char *const texts[] = {"exit 0", "exit 3", "kill -9 $$", "sleep 0.2", NULL};
     for (int i = 0; texts[i]; i++) {
-        ls_ranks *ranks = ls_ranks_start(
+        ls_ranks *job = ls_ranks_start(
             &(ls_ranks_options){.ranks = 2, .linger_ms = 1, .environment = environment, SHELL(texts[i])});
         if (i == 3) /* killed in the middle */
-            ls_ranks_close(&ranks);
+            ls_ranks_close(&job);
         else
-            ls_ranks_finish(ranks);
-        ls_ranks_close(&ranks);
+            ls_ranks_finish(job);
+        ls_ranks_close(&job);
     }
     assert_true(marked_become(0, 2000));
     assert_int_equal(count_entries("/dev/shm"), shared_before);

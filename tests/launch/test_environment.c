@@ -16,7 +16,7 @@
 /* What one rank of two prints, the other being silent. */
 static void assert_rank_prints(const char *text, const char *expected) {
     captured job;
-    captured_run(&job, &(launch_options){.ranks = 2, .without_labels = true, SHELL((char *)(uintptr_t)text)}, false);
+    captured_run(&job, &(launch_options){.ranks = 2, .without_labels = true, SHELL((char *)text)}, false);
     assert_int_equal(job.exit_code, 0);
     assert_string_equal(job.texts[0], expected);
     captured_free(&job);
@@ -83,15 +83,17 @@ static void each_rank_is_a_session_of_its_own(void **state) {
 
 static void signals_and_limits_are_those_of_the_launchers_shell(void **state) {
     (void)state;
-    char expected[256] = "", line[256], limit_text[32];
+    char expected[512] = "", line[256];
+    size_t used = 0;
     FILE *status = fopen("/proc/self/status", "re");
-    while (status && fgets(line, sizeof line, status))
-        if (strncmp(line, "SigBlk", 6) == 0 || strncmp(line, "SigIgn", 6) == 0) strcat(expected, line);
+    assert_non_null(status);
+    while (fgets(line, sizeof line, status))
+        if (strncmp(line, "SigBlk", 6) == 0 || strncmp(line, "SigIgn", 6) == 0)
+            used += (size_t)snprintf(expected + used, sizeof expected - used, "%s", line);
     fclose(status);
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
-    snprintf(limit_text, sizeof limit_text, "%lu\n", (unsigned long)limit.rlim_cur);
-    strcat(expected, limit_text);
+    snprintf(expected + used, sizeof expected - used, "%lu\n", (unsigned long)limit.rlim_cur);
     assert_rank_prints("[ $RANK = 0 ] || { grep -E '^Sig(Blk|Ign)' /proc/self/status; ulimit -n; }", expected);
 }
 

@@ -82,15 +82,14 @@ static _Noreturn void be_launcher(shared_job *job, const ls_ranks_options *wante
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != test) _exit(1);
     ls_fault_hooks_installed = NULL;
-    for (const char *const *setting = wanted->environment; setting && *setting; setting++)
-        putenv((char *)(uintptr_t)*setting);
+    for (const char *const *setting = wanted->environment; setting && *setting; setting++) putenv((char *)*setting);
 
     const char *program[MOST_ARGUMENTS + 2] = {find_program(wanted->program)};
     for (int i = 0; wanted->arguments && wanted->arguments[i] && i < MOST_ARGUMENTS; i++)
         program[i + 1] = wanted->arguments[i];
     const launch_options options = {
         .ranks = wanted->ranks,
-        .program = (char *const *)(uintptr_t)program,
+        .program = (char *const *)program,
         .linger_ms = wanted->linger_ms ? wanted->linger_ms : LIMIT_MS,
         .grace_ms = wanted->grace_ms,
         .observer = {.context = job, .started = note_start, .ended = note_end, .line = note_line}};

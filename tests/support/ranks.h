@@ -1,12 +1,12 @@
 /* ranks.h: starts the ranks of a test as processes, through the launcher's own code, and keeps what each wrote.
  *
- *     ls_ranks *ranks = ls_ranks_start(&(ls_ranks_options){.ranks = 2, .program = "worker_death"});
- *     ls_ranks_wait_for(ranks, 0, "ready");
- *     ls_ranks_kill(ranks, 1, SIGKILL);
- *     ls_ranks_finish(ranks);                                   // fails the test when it takes too long
- *     assert_int_equal(ls_ranks_exit_code(ranks, 0), 0);
- *     assert_non_null(strstr(ls_ranks_output(ranks, 0), "rank 1"));
- *     ls_ranks_close(&ranks);
+ *     ls_ranks *job = ls_ranks_start(&(ls_ranks_options){.ranks = 2, .program = "worker_death"});
+ *     ls_ranks_wait_for(job, 0, "ready");
+ *     ls_ranks_kill(job, 1, SIGKILL);
+ *     ls_ranks_finish(job);                                   // fails the test when it takes too long
+ *     assert_int_equal(ls_ranks_exit_code(job, 0), 0);
+ *     assert_non_null(strstr(ls_ranks_output(job, 0), "rank 1"));
+ *     ls_ranks_close(&job);
  *
  * The launcher runs in a process of its own, so that it can be killed like one; ranks die with it, and it with the test.
  * Needs the rooms of `launch`: a test of a lower room adds `target_link_libraries(test_<room>_<x> PRIVATE ls_launch)` in
