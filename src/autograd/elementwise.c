@@ -31,8 +31,8 @@ ls_tensor *ls_add(ls_tensor *a, ls_tensor *b) {
 
 static ls_status mul_by(backward_call *call, int input, const ls_tensor *other) {
     if (!op_is_wanted(call, input)) return LS_OK;
-    ls_tensor *gradient = NULL;
-    LS_TRY(op_make_gradient(call, input, &gradient));
+    ls_tensor *gradient = op_make_gradient(call, input);
+    if (!gradient) return LS_ERR_MEMORY;
     const ls_status status = call->kernels->mul((size_t)gradient->numel, call->grad->data, other->data, gradient->data);
     if (status == LS_OK) return op_give(call, input, &gradient);
     ls_tensor_close(&gradient);
@@ -98,8 +98,8 @@ ls_tensor *ls_relu(ls_tensor *a) {
 /* ---- y = factor sum(a), with factor 1 or 1 / numel: da = factor dy in every element ---- */
 
 static ls_status sum_backward(backward_call *call) {
-    ls_tensor *gradient = NULL;
-    LS_TRY(op_make_gradient(call, 0, &gradient));
+    ls_tensor *gradient = op_make_gradient(call, 0);
+    if (!gradient) return LS_ERR_MEMORY;
     const double value = call->node->attributes.factor * ls_tensor_item(call->grad);
     const ls_status status = call->kernels->fill((size_t)gradient->numel, value, gradient->data);
     if (status == LS_OK) return op_give(call, 0, &gradient);

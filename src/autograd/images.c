@@ -13,8 +13,8 @@ enum { SAVED_X, SAVED_WEIGHT };
 static ls_status conv2d_backward_data(backward_call *call) {
     if (!op_is_wanted(call, INPUT_X)) return LS_OK;
     const ls_tensor *weight = call->node->saved[SAVED_WEIGHT].tensor;
-    ls_tensor *gradient = NULL;
-    LS_TRY(op_make_gradient(call, INPUT_X, &gradient));
+    ls_tensor *gradient = op_make_gradient(call, INPUT_X);
+    if (!gradient) return LS_ERR_MEMORY;
     const ls_status status = call->kernels->conv2d_backward_data(
         &call->node->attributes.conv2d, call->grad->data, weight->data, ls_tensor_version(weight), gradient->data);
     if (status == LS_OK) return op_give(call, INPUT_X, &gradient);
@@ -94,8 +94,8 @@ ls_tensor *ls_conv2d(ls_tensor *x, ls_tensor *weight, ls_tensor *bias, int strid
 /* ---- Max-pooling: the gradient goes to where the largest value was ---- */
 
 static ls_status max_pool2d_backward(backward_call *call) {
-    ls_tensor *gradient = NULL;
-    LS_TRY(op_make_gradient(call, 0, &gradient));
+    ls_tensor *gradient = op_make_gradient(call, 0);
+    if (!gradient) return LS_ERR_MEMORY;
     const ls_status status = call->kernels->max_pool2d_backward(&call->node->attributes.pool2d, call->grad->data,
                                                                 call->node->memory, gradient->data);
     if (status == LS_OK) return op_give(call, 0, &gradient);

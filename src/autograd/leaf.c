@@ -18,30 +18,38 @@ autograd_leaf *leaf_of(const ls_tensor *tensor) {
     return attachment && attachment->release == release_attachment ? (autograd_leaf *)attachment : NULL;
 }
 
-/* The record, made when there is none yet. */
-static ls_status record_of(ls_tensor *tensor, autograd_leaf **leaf) {
-    if (!tensor) return ls_fail(LS_ERR_ARGUMENT, "autograd: the leaf is NULL");
-    if (node_of(tensor))
-        return ls_fail(LS_ERR_ARGUMENT,
-                       "autograd: an op (%s) returned this tensor; only tensors of the user's own are leaves",
-                       node_name(node_of(tensor)));
-    *leaf = leaf_of(tensor);
-    if (*leaf) return LS_OK;
+/* The record, made when there is none yet; NULL with `*status` set when memory is refused or the tensor cannot be a leaf. */
+static autograd_leaf *record_of(ls_tensor *tensor, ls_status *status) {
+    if (!tensor) {
+        *status = ls_fail(LS_ERR_ARGUMENT, "autograd: the leaf is NULL");
+        return NULL;
+    }
+    if (node_of(tensor)) {
+        *status = ls_fail(LS_ERR_ARGUMENT,
+                          "autograd: an op (%s) returned this tensor; only tensors of the user's own are leaves",
+                          node_name(node_of(tensor)));
+        return NULL;
+    }
+    *status = LS_OK;
+    if (tensor->attachment) return leaf_of(tensor);
     autograd_leaf *made = arena_take_zeroed(sizeof *made);
-    if (!made) return LS_ERR_MEMORY;
+    if (!made) {
+        *status = LS_ERR_MEMORY;
+        return NULL;
+    }
     made->attachment.release = release_attachment;
     made->tensor = tensor;
     tensor->attachment = &made->attachment;
-    *leaf = made;
-    return LS_OK;
+    return made;
 }
 
 ls_status ls_tensor_set_requires_grad(ls_tensor *tensor, bool requires_grad) {
     if (tensor && tensor->dtype != LS_F32 && tensor->dtype != LS_F64 && requires_grad)
         return ls_fail(LS_ERR_ARGUMENT, "ls_tensor_set_requires_grad: gradients are f32 or f64, the tensor is %s",
                        ls_dtype_name(tensor->dtype));
-    autograd_leaf *leaf = NULL;
-    LS_TRY(record_of(tensor, &leaf));
+    ls_status status = LS_OK;
+    autograd_leaf *leaf = record_of(tensor, &status);
+    if (!leaf) return status;
     leaf->requires_grad = requires_grad;
     return LS_OK;
 }
@@ -100,8 +108,9 @@ ls_status leaf_contribute(autograd_leaf *leaf, ls_tensor **gradient) {
 /* ---- What data parallelism asks for ---- */
 
 ls_status autograd_leaf_set_hook(ls_tensor *tensor, autograd_leaf_hook hook, void *context, int index) {
-    autograd_leaf *leaf = NULL;
-    LS_TRY(record_of(tensor, &leaf));
+    ls_status status = LS_OK;
+    autograd_leaf *leaf = record_of(tensor, &status);
+    if (!leaf) return status;
     leaf->hook = hook;
     leaf->hook_context = context;
     leaf->hook_index = index;
@@ -114,8 +123,9 @@ bool autograd_leaf_is_reached(const ls_tensor *tensor) {
 }
 
 ls_status autograd_leaf_set_home(ls_tensor *tensor, ls_tensor *home) {
-    autograd_leaf *leaf = NULL;
-    LS_TRY(record_of(tensor, &leaf));
+    ls_status status = LS_OK;
+    autograd_leaf *leaf = record_of(tensor, &status);
+    if (!leaf) return status;
     if (home && !tensor_is_alike(tensor, home)) {
         char expected[TENSOR_TEXT_BYTES], found[TENSOR_TEXT_BYTES];
         return ls_fail(LS_ERR_ARGUMENT, "autograd: the home of a gradient is %s, the leaf is %s",

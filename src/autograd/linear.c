@@ -8,8 +8,8 @@ enum { SAVED_X, SAVED_WEIGHT };
 
 static ls_status backward_data(backward_call *call) {
     if (!op_is_wanted(call, INPUT_X)) return LS_OK;
-    ls_tensor *gradient = NULL;
-    LS_TRY(op_make_gradient(call, INPUT_X, &gradient));
+    ls_tensor *gradient = op_make_gradient(call, INPUT_X);
+    if (!gradient) return LS_ERR_MEMORY;
     const ls_status status = call->kernels->linear_backward_data(
         &call->node->attributes.linear, call->grad->data, call->node->saved[SAVED_WEIGHT].tensor->data, gradient->data);
     if (status == LS_OK) return op_give(call, INPUT_X, &gradient);

@@ -33,10 +33,10 @@ ls_tensor *ls_cross_entropy_loss(ls_tensor *logits, const ls_tensor *labels) {
     ls_tensor *probabilities = NULL;
     if (check_labels(&call, logits, labels) && op_output_scalar(&call))
         call.status = tensor_create_raw(&probabilities, logits->dtype, 2, logits->dims, LS_LAYOUT_PLAIN);
-    if (call.status == LS_OK)
+    if (probabilities)
         call.status = call.kernels->cross_entropy_forward(logits->dims[0], logits->dims[1], logits->data, labels->dtype,
                                                           labels->data, probabilities->data, call.output->data);
-    op_save(&call, SAVED_PROBABILITIES, "probabilities", probabilities);
+    if (probabilities) op_save(&call, SAVED_PROBABILITIES, "probabilities", probabilities);
     op_save(&call, SAVED_LABELS, "labels", labels);
     ls_tensor_close(&probabilities);
     return op_end(&call);
@@ -48,8 +48,8 @@ enum { SAVED_X, SAVED_Y };
 
 static ls_status mse_backward(backward_call *call) {
     const ls_tensor *x = call->node->saved[SAVED_X].tensor, *y = call->node->saved[SAVED_Y].tensor;
-    ls_tensor *gradient = NULL;
-    LS_TRY(op_make_gradient(call, 0, &gradient));
+    ls_tensor *gradient = op_make_gradient(call, 0);
+    if (!gradient) return LS_ERR_MEMORY;
     const ls_status status =
         call->kernels->mse_backward((size_t)x->numel, x->data, y->data, ls_tensor_item(call->grad), gradient->data);
     if (status == LS_OK) return op_give(call, 0, &gradient);

@@ -84,14 +84,13 @@ bool op_is_wanted(const backward_call *call, int input) {
     return call->node->edges[input].node || call->node->edges[input].leaf;
 }
 
-ls_status op_make_gradient(const backward_call *call, int input, ls_tensor **gradient) {
-    const autograd_edge *edge = &call->node->edges[input];
-    if (edge->node) {
-        const autograd_node *node = edge->node;
-        return tensor_create_raw(gradient, node->dtype, node->ndim, node->dims, node->layout);
-    }
-    const ls_tensor *leaf = edge->leaf;
-    return tensor_create_raw(gradient, leaf->dtype, leaf->ndim, leaf->dims, leaf->layout);
+ls_tensor *op_make_gradient(const backward_call *call, int input) {
+    const autograd_node *node = call->node->edges[input].node;
+    const ls_tensor *leaf = call->node->edges[input].leaf;
+    ls_tensor *gradient = NULL;
+    const ls_status status = node ? tensor_create_raw(&gradient, node->dtype, node->ndim, node->dims, node->layout)
+                                  : tensor_create_raw(&gradient, leaf->dtype, leaf->ndim, leaf->dims, leaf->layout);
+    return status == LS_OK ? gradient : NULL;
 }
 
 static ls_status node_contribute(autograd_node *node, ls_tensor **gradient) {
@@ -117,20 +116,23 @@ ls_status op_pass(backward_call *call, int input, bool is_last_use) {
     if (!op_is_wanted(call, input)) return LS_OK;
     if (is_last_use) return op_give(call, input, &call->grad);
     /* Two inputs never share a gradient's memory: adding to one would change the other. */
-    ls_tensor *copy = NULL;
-    LS_TRY(op_make_gradient(call, input, &copy));
+    ls_tensor *copy = op_make_gradient(call, input);
+    if (!copy) return LS_ERR_MEMORY;
     memcpy(copy->data, call->grad->data, tensor_bytes(copy));
     return op_give(call, input, &copy);
 }
 
 ls_status op_target(const backward_call *call, int input, kernels_target *target) {
-    const autograd_edge *edge = &call->node->edges[input];
+    autograd_node *node = call->node->edges[input].node;
+    ls_tensor *leaf = call->node->edges[input].leaf;
     *target = (kernels_target){0};
-    if (edge->leaf) return leaf_target(leaf_of(edge->leaf), target);
-    if (!edge->node) return LS_OK;
-    target->accumulate = edge->node->grad != NULL;
-    if (!edge->node->grad) LS_TRY(op_make_gradient(call, input, &edge->node->grad));
-    target->data = edge->node->grad->data;
+    if (leaf) return leaf_target(leaf_of(leaf), target);
+    if (!node) return LS_OK;
+    target->accumulate = node->grad != NULL;
+    ls_tensor *gradient = node->grad ? node->grad : op_make_gradient(call, input);
+    if (!gradient) return LS_ERR_MEMORY;
+    node->grad = gradient;
+    target->data = gradient->data;
     return LS_OK;
 }
 

@@ -56,8 +56,8 @@ typedef struct backward_call {
 
 bool op_is_wanted(const backward_call *call, int input);
 
-/* Fresh memory for the gradient of an input, not zeroed. */
-ls_status op_make_gradient(const backward_call *call, int input, ls_tensor **gradient);
+/* Fresh memory for the gradient of an input, not zeroed; NULL with the error set: LS_ERR_MEMORY. */
+ls_tensor *op_make_gradient(const backward_call *call, int input);
 
 /* Contributes `*gradient`, of the input's shape and nobody else's, and takes it over: it is NULL afterwards, also on error. */
 ls_status op_give(const backward_call *call, int input, ls_tensor **gradient);

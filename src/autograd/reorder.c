@@ -29,7 +29,8 @@ static ls_status reorder_backward(backward_call *call) {
     if (is_view(call->grad, ndim, dims, layout)) {
         LS_TRY(tensor_create_view(&gradient, call->grad, ndim, dims, layout));
     } else {
-        LS_TRY(op_make_gradient(call, 0, &gradient));
+        gradient = op_make_gradient(call, 0);
+        if (!gradient) return LS_ERR_MEMORY;
         LS_TRY(move(call->grad, gradient)); /* cannot fail */
     }
     ls_tensor_close(&call->grad); /* the view owns the memory alone now */

@@ -139,7 +139,7 @@ ls_status autograd_scope_close(int scope, ls_tensor **outputs, int count) {
         if (status == LS_OK) end++;
     }
     if (status != LS_OK) {
-        memset(outputs, 0, (size_t)count * sizeof outputs[0]);
+        memset(outputs, 0, (size_t)count * sizeof(ls_tensor *));
         end = scope;
     }
     close_held_down_to(end);

@@ -10,7 +10,8 @@
 static ls_status make_gradients(backward_call *call, ls_tensor **gradients) {
     for (int i = 0; i < call->node->edge_count; i++) {
         if (!op_is_wanted(call, i)) continue;
-        LS_TRY(op_make_gradient(call, i, &gradients[i]));
+        gradients[i] = op_make_gradient(call, i);
+        if (!gradients[i]) return LS_ERR_MEMORY;
         memset(gradients[i]->data, 0, tensor_bytes(gradients[i]));
     }
     return LS_OK;
@@ -29,7 +30,7 @@ static ls_status run_callback(backward_call *call, ls_tensor **gradients) {
 
 static ls_status user_backward(backward_call *call) {
     const int count = call->node->edge_count;
-    ls_tensor **gradients = arena_take_zeroed((size_t)count * sizeof gradients[0]);
+    ls_tensor **gradients = arena_take_zeroed((size_t)count * sizeof(ls_tensor *));
     if (!gradients) return LS_ERR_MEMORY;
     ls_status status = make_gradients(call, gradients);
     if (status == LS_OK) status = run_callback(call, gradients);

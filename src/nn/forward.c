@@ -48,11 +48,11 @@ static ls_status run_hooked(ls_module *module, ls_tensor *const *inputs, int inp
 
 ls_status ls_module_forward_many(ls_module *module, ls_tensor *const *inputs, int input_count, ls_tensor **outputs,
                                  int output_count) {
-    if (output_count > 0) memset(outputs, 0, (size_t)output_count * sizeof outputs[0]);
+    if (output_count > 0) memset(outputs, 0, (size_t)output_count * sizeof(ls_tensor *));
     if (!module) return autograd_fail(ls_fail(LS_ERR_ARGUMENT, "ls_module_forward: the module is NULL"));
     const ls_status status = module->has_hooks ? run_hooked(module, inputs, input_count, outputs, output_count)
                                                : run(module, inputs, input_count, outputs, output_count);
-    if (status != LS_OK && output_count > 0) memset(outputs, 0, (size_t)output_count * sizeof outputs[0]);
+    if (status != LS_OK && output_count > 0) memset(outputs, 0, (size_t)output_count * sizeof(ls_tensor *));
     return autograd_fail(status);
 }
 

@@ -165,12 +165,13 @@ static ls_status append_row(nn_table *table, const char *name, ls_tensor *tensor
 
 /* Takes the hold on `tensor` over, also on error. */
 static ls_status add_tensor(ls_module *module, nn_kind kind, const char *name, ls_tensor *tensor) {
-    nn_table *table = module ? &module->own[kind] : NULL;
-    ls_status status = LS_OK;
-    if (!module || !tensor)
-        status = ls_fail(LS_ERR_ARGUMENT, "module: cannot add \"%s\": the %s is NULL", name ? name : "(NULL)",
-                         module ? "tensor" : "module");
-    if (status == LS_OK) status = check_name(module, name);
+    if (!module || !tensor) {
+        ls_tensor_close(&tensor);
+        return ls_fail(LS_ERR_ARGUMENT, "module: cannot add \"%s\": the %s is NULL", name ? name : "(NULL)",
+                       module ? "tensor" : "module");
+    }
+    nn_table *table = &module->own[kind];
+    ls_status status = check_name(module, name);
     if (status == LS_OK && kind == NN_PARAMETERS) status = ls_tensor_set_requires_grad(tensor, true);
     if (status == LS_OK) status = append_row(table, name, tensor);
     if (status != LS_OK) {

@@ -18,9 +18,9 @@ void *ls_tensor_data_mut(ls_tensor *tensor) {
 }
 
 ls_status ls_tensor_copy_in(ls_tensor *tensor, const void *values) {
-    if (!tensor || (!values && tensor->numel > 0))
-        return ls_fail(LS_ERR_ARGUMENT, "ls_tensor_copy_in: %s is NULL", tensor ? "values" : "the tensor");
+    if (!tensor) return ls_fail(LS_ERR_ARGUMENT, "ls_tensor_copy_in: the tensor is NULL");
     if (tensor->numel == 0) return LS_OK;
+    if (!values) return ls_fail(LS_ERR_ARGUMENT, "ls_tensor_copy_in: values is NULL");
     const int64_t *dims = tensor->dims;
     const size_t size = ls_dtype_size(tensor->dtype);
     switch (tensor->layout) {
@@ -33,9 +33,9 @@ ls_status ls_tensor_copy_in(ls_tensor *tensor, const void *values) {
 }
 
 ls_status ls_tensor_copy_out(const ls_tensor *tensor, void *values) {
-    if (!tensor || (!values && tensor->numel > 0))
-        return ls_fail(LS_ERR_ARGUMENT, "ls_tensor_copy_out: %s is NULL", tensor ? "values" : "the tensor");
+    if (!tensor) return ls_fail(LS_ERR_ARGUMENT, "ls_tensor_copy_out: the tensor is NULL");
     if (tensor->numel == 0) return LS_OK;
+    if (!values) return ls_fail(LS_ERR_ARGUMENT, "ls_tensor_copy_out: values is NULL");
     const int64_t *dims = tensor->dims;
     const size_t size = ls_dtype_size(tensor->dtype);
     switch (tensor->layout) {

@@ -36,32 +36,26 @@ size_t tensor_bytes(const ls_tensor *tensor) {
     return (size_t)tensor->numel * ls_dtype_size(tensor->dtype);
 }
 
-/* The logical dims from the slowest to the fastest as they are stored. */
-static void storage_order(const ls_tensor *tensor, int order[LS_MAX_DIMS]) {
+/* The logical dim that stands at `place` when dims are listed from the slowest to the fastest in memory. */
+static int stored_at(ls_layout layout, int place) {
     static const int nhwc[4] = {0, 2, 3, 1}, hwio[4] = {2, 3, 1, 0};
-    for (int i = 0; i < tensor->ndim; i++) {
-        switch (tensor->layout) {
-        case LS_LAYOUT_PLAIN: order[i] = i; break;
-        case LS_LAYOUT_NHWC: order[i] = nhwc[i]; break;
-        case LS_LAYOUT_HWIO: order[i] = hwio[i]; break;
-        }
-    }
+    if (layout == LS_LAYOUT_NHWC) return nhwc[place];
+    return layout == LS_LAYOUT_HWIO ? hwio[place] : place;
 }
 
 void tensor_strides(const ls_tensor *tensor, int64_t *strides) {
-    int order[LS_MAX_DIMS];
-    storage_order(tensor, order);
     int64_t distance = 1;
-    for (int i = tensor->ndim - 1; i >= 0; i--) {
-        strides[order[i]] = distance;
-        distance *= tensor->dims[order[i]];
+    for (int place = tensor->ndim - 1; place >= 0; place--) {
+        const int dim = stored_at(tensor->layout, place);
+        strides[dim] = distance;
+        distance *= tensor->dims[dim];
     }
 }
 
 bool tensor_is_plain(const ls_tensor *tensor) {
     if (tensor->layout == LS_LAYOUT_PLAIN) return true;
     /* Dims of one element have no neighbours to be far from. */
-    int64_t strides[LS_MAX_DIMS], distance = 1;
+    int64_t strides[LS_MAX_DIMS] = {0}, distance = 1;
     tensor_strides(tensor, strides);
     for (int i = tensor->ndim - 1; i >= 0; i--) {
         if (tensor->dims[i] != 1 && strides[i] != distance) return false;

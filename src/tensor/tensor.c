@@ -119,15 +119,14 @@ ls_status ls_tensor_borrow(ls_tensor **tensor, ls_dtype dtype, int ndim, const i
     *tensor = NULL;
     ls_tensor *made = NULL;
     LS_TRY(make_handle(&made, dtype, ndim, dims, layout));
-    tensor_storage *storage = NULL;
-    ls_status status = LS_OK;
-    if (!data && made->numel > 0)
-        status = ls_fail(LS_ERR_ARGUMENT, "ls_tensor_borrow: data is NULL for %lld elements", (long long)made->numel);
-    else if (!(storage = arena_take(sizeof *storage)))
-        status = LS_ERR_MEMORY;
-    if (status != LS_OK) {
+    if (!data && made->numel > 0) {
         arena_give(made);
-        return status;
+        return ls_fail(LS_ERR_ARGUMENT, "ls_tensor_borrow: data is NULL for a tensor that has elements");
+    }
+    tensor_storage *storage = arena_take(sizeof *storage);
+    if (!storage) {
+        arena_give(made);
+        return LS_ERR_MEMORY;
     }
     *storage = (tensor_storage){.data = data, .release = release, .context = context, .version = new_version()};
     atomic_init(&storage->holders, 1);

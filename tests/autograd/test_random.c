@@ -94,7 +94,7 @@ static void a_sample_gets_the_same_draw_wherever_it_lies(void **state) {
     assert_memory_equal(&whole[1 * ELEMENTS], &odd[0 * ELEMENTS], bytes);
     assert_memory_equal(&whole[2 * ELEMENTS], &even[0 * ELEMENTS], bytes);
     assert_memory_equal(&whole[3 * ELEMENTS], &odd[1 * ELEMENTS], bytes);
-    assert_true(memcmp(&whole[0], &whole[ELEMENTS], bytes) != 0);
+    assert_memory_not_equal(&whole[0], &whole[ELEMENTS], bytes);
     free(whole);
     free(even);
     free(odd);
@@ -113,7 +113,7 @@ static void draws_depend_on_seed_layer_step_and_rank(void **state) {
     others[3] = drop(1, NULL, 0.5, 2, 9);
     ls_context_here()->rank = -1;
     assert_memory_equal(base, again, bytes);
-    for (int i = 0; i < 4; i++) assert_true(memcmp(base, others[i], bytes) != 0);
+    for (int i = 0; i < 4; i++) assert_memory_not_equal(base, others[i], bytes);
     for (int i = 0; i < 4; i++) free(others[i]);
     free(base);
     free(again);

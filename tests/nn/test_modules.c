@@ -240,6 +240,94 @@ static void a_module_may_return_its_input(void **state) {
     assert_nothing_left();
 }
 
+/* ---- What a forward made and did not return ---- */
+
+static int released;
+
+static void note_release(void *context) {
+    (void)context;
+    released++;
+}
+
+/* Squares its input by way of a tensor whose end is noticed. */
+static ls_status watched_forward(void *context, ls_module *self, ls_tensor *const *inputs, int input_count,
+                                 ls_tensor **outputs, int output_count) {
+    (void)self;
+    if (input_count != 1 || output_count != 1) return ls_fail(LS_ERR_ARGUMENT, "one input and one output");
+    ls_tensor *constant = NULL;
+    LS_TRY(ls_tensor_borrow(&constant, LS_F64, 2, (int64_t[]){1, 1}, LS_LAYOUT_PLAIN, context, note_release, NULL));
+    ls_tensor *inner = ls_flatten(constant); /* shares the memory */
+    ls_tensor_close(&constant);
+    outputs[0] = ls_mul(inputs[0], inner);
+    return LS_OK;
+}
+
+static void what_a_forward_does_not_return_goes_with_the_tape(void **state) {
+    (void)state;
+    double memory = 3;
+    ls_module *net = NULL;
+    ls_tensor *x = tensor(1, 1, 5);
+    assert_int_equal(
+        ls_module_create(&net, &(ls_module_callbacks){.forward = watched_forward, .context = &memory}, NULL), LS_OK);
+    released = 0;
+    ls_step_begin();
+    ls_module_forward(net, x); /* nothing to save for */
+    assert_int_equal(released, 1);
+    assert_int_equal(ls_tensor_set_requires_grad(x, true), LS_OK);
+    ls_tensor *y = ls_module_forward(net, x);
+    assert_int_equal(released, 1); /* mul needs it */
+    assert_int_equal(ls_backward(y), LS_OK);
+    assert_int_equal(released, 2); /* backward has passed it */
+    assert_true(ls_tensor_item(y) == 15);
+    assert_int_equal(ls_step_end(), LS_OK);
+    ls_tensor_close(&x);
+    ls_module_close(&net);
+}
+
+/* In a chain each child's output goes when the next child has run, not at the end of the whole. */
+typedef struct probe {
+    double memory;
+    int released_before; /* as this child's forward began */
+} probe;
+
+static ls_status probe_forward(void *context, ls_module *self, ls_tensor *const *inputs, int input_count,
+                               ls_tensor **outputs, int output_count) {
+    (void)self;
+    if (input_count != 1 || output_count != 1 || !inputs[0])
+        return ls_fail(LS_ERR_ARGUMENT, "one input and one output");
+    probe *self_context = context;
+    self_context->released_before = released;
+    ls_tensor *constant = NULL;
+    LS_TRY(ls_tensor_borrow(&constant, LS_F64, 2, (int64_t[]){1, 1}, LS_LAYOUT_PLAIN, &self_context->memory,
+                            note_release, NULL));
+    outputs[0] = ls_flatten(constant);
+    ls_tensor_close(&constant);
+    return LS_OK;
+}
+
+static void a_sequence_lets_go_of_what_its_next_child_has_read(void **state) {
+    (void)state;
+    probe probes[3] = {{0}};
+    ls_child children[4] = {{NULL, NULL}};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(ls_module_create(&children[i].module,
+                                          &(ls_module_callbacks){.forward = probe_forward, .context = &probes[i]},
+                                          NULL),
+                         LS_OK);
+    ls_module *net = NULL;
+    ls_tensor *x = tensor(1, 1, 5);
+    assert_int_equal(ls_sequential_create(&net, children), LS_OK);
+    released = 0;
+    ls_step_begin();
+    ls_module_forward(net, x);
+    assert_int_equal(probes[2].released_before, 1);
+    assert_int_equal(released, 2);
+    assert_int_equal(ls_step_end(), LS_OK);
+    assert_int_equal(released, 3);
+    ls_tensor_close(&x);
+    ls_module_close(&net);
+}
+
 static void a_failed_forward_yields_null_and_fails_the_step(void **state) {
     (void)state;
     ls_note_what_is_there();
@@ -436,6 +524,8 @@ int main(void) {
         cmocka_unit_test(unusual_parameters_work),
         cmocka_unit_test(a_module_of_several_inputs_and_outputs_runs),
         cmocka_unit_test(a_module_may_return_its_input),
+        cmocka_unit_test(what_a_forward_does_not_return_goes_with_the_tape),
+        cmocka_unit_test(a_sequence_lets_go_of_what_its_next_child_has_read),
         cmocka_unit_test(a_failed_forward_yields_null_and_fails_the_step),
         cmocka_unit_test(layers_take_one_input),
         cmocka_unit_test(hooks_run_around_each_forward),
