@@ -22,9 +22,11 @@ typedef struct ls_ddp_options {
     size_t bucket_cap_bytes;       /* 0: 25 MiB; 1: a bucket a parameter */
     size_t first_bucket_cap_bytes; /* 0: the smaller of 1 MiB and bucket_cap_bytes */
     bool find_unused_parameters;   /* the loss need not reach every parameter */
-    bool keep_local_buffers;       /* buffers are not broadcast from rank 0 */
-    bool keep_buckets;             /* never rebuild the buckets in the order in which gradients come */
-    const char *const *ignored;    /* names that take no part in broadcast or reduction, ended by NULL; copied */
+    bool find_nonfinite;        /* look for NaN and infinity in each gradient before it is averaged: LS_ERR_NONFINITE on
+                                      all ranks names parameter, rank and step, and no rank updates */
+    bool keep_local_buffers;    /* buffers are not broadcast from rank 0 */
+    bool keep_buckets;          /* never rebuild the buckets in the order in which gradients come */
+    const char *const *ignored; /* names that take no part in broadcast or reduction, ended by NULL; copied */
 } ls_ddp_options;
 
 /* Wraps `module`: compares the parameters of all ranks, broadcasts parameters and buffers from rank 0, lays out the buckets,
@@ -84,6 +86,7 @@ typedef struct ls_reducer_options {
     size_t bucket_cap_bytes;       /* as in ls_ddp_options */
     size_t first_bucket_cap_bytes; /* as in ls_ddp_options */
     bool find_unused_parameters;
+    bool find_nonfinite; /* as in ls_ddp_options */
 } ls_reducer_options;
 
 /* Compares the list with the other ranks', lays out the buckets. Collective over `group`, which the reducer holds.

@@ -63,6 +63,7 @@ ls_status ls_reducer_create(ls_reducer **reducer, ls_group *group, const ls_grad
         .bucket_cap_bytes = options ? options->bucket_cap_bytes : 0,
         .first_bucket_cap_bytes = options ? options->first_bucket_cap_bytes : 0,
         .find_unused_parameters = options && options->find_unused_parameters,
+        .find_nonfinite = options && options->find_nonfinite,
         .late_use = true,
     };
     ls_status status = take_gradients(made, gradients, count, items);

@@ -298,6 +298,7 @@ static ls_status wrap(ls_ddp *ddp, ls_group *group, const ls_ddp_options *option
     const reducer_options core_options = {.bucket_cap_bytes = options->bucket_cap_bytes,
                                           .first_bucket_cap_bytes = options->first_bucket_cap_bytes,
                                           .find_unused_parameters = options->find_unused_parameters,
+                                          .find_nonfinite = options->find_nonfinite,
                                           .keep_buckets = options->keep_buckets};
     item_list list = {0};
     ls_status status = take_tensors(ddp, options, &list);

@@ -118,8 +118,9 @@ static ls_status prepare(ls_reduction *reducer, const verify_item *items, int it
 }
 
 static uint64_t options_digest(const reducer_options *options) {
-    const uint64_t facts[] = {options->bucket_cap_bytes, options->first_bucket_cap_bytes,
-                              options->find_unused_parameters, options->keep_buckets, options->late_use};
+    const uint64_t facts[] = {options->bucket_cap_bytes,       options->first_bucket_cap_bytes,
+                              options->find_unused_parameters, options->find_nonfinite,
+                              options->keep_buckets,           options->late_use};
     return verify_digest(VERIFY_DIGEST_START, facts, sizeof facts);
 }
 

@@ -17,6 +17,7 @@ typedef struct reducer_options {
     size_t bucket_cap_bytes;
     size_t first_bucket_cap_bytes;
     bool find_unused_parameters;
+    bool find_nonfinite;
     bool keep_buckets;
     bool late_use; /* what is used is known at finish only */
 } reducer_options;
@@ -27,6 +28,7 @@ typedef struct reducer_record {
     uint32_t unused_count;
     uint64_t step;
     uint64_t plan_digest;
+    uint64_t nonfinite; /* 1 + the first parameter found with a gradient that is not finite; 0: none (footer only) */
 } reducer_record;
 
 /* A bucket's operations in the step. */
@@ -69,6 +71,7 @@ typedef struct ls_reduction {
     int *ready_order; /* [ready_count] gradients in the order in which they came */
     int ready_count;
     int64_t *ready_ns; /* [count] */
+    int nonfinite;     /* 1 + the first parameter found so far, 0: none */
     ls_error failure;  /* this rank's own, in this step */
     ls_error lost;     /* the group's, met while posting */
 

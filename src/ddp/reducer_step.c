@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "ddp/bitmap.h"
 #include "ddp/reducer.h"
+#include "ddp/values.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>
@@ -103,7 +104,8 @@ static void note_failure(ls_reduction *reducer, ls_status status) {
 static bool is_good(const ls_reduction *reducer, const reducer_record *record) {
     const bool may_be_unused = reducer->options.find_unused_parameters;
     return record->status == LS_OK && record->step == reducer->own.step &&
-           record->plan_digest == reducer->own.plan_digest && (record->unused_count == 0 || may_be_unused);
+           record->plan_digest == reducer->own.plan_digest && (record->unused_count == 0 || may_be_unused) &&
+           record->nonfinite == 0;
 }
 
 /* Reads the header once it is back; parameters whose gradient will not come are ready from here on. */
@@ -139,6 +141,16 @@ static ls_status wait_and_close(ls_work **work) {
     return status;
 }
 
+/* Looks for NaN and infinity where that was asked for; what is found is told in the footer. */
+static void look_for_nonfinite(ls_reduction *reducer, int index) {
+    if (!reducer->options.find_nonfinite) return;
+    const size_t count = reducer->bytes[index] / ls_dtype_size(reducer->dtypes[index]);
+    if (values_are_finite(reducer->dtypes[index], storage_gradient(&reducer->storage, index), count)) return;
+    ls_mutex_lock(&reducer->lock);
+    if (!reducer->nonfinite) reducer->nonfinite = index + 1;
+    ls_mutex_unlock(&reducer->lock);
+}
+
 ls_status reducer_begin(ls_reduction *reducer, ls_status failure, const bool *reached, const bool *used) {
     if (reducer->broken.status != LS_OK) return ls_error_raise(&reducer->broken);
     ls_mutex_lock(&reducer->lock);
@@ -165,7 +177,10 @@ ls_status reducer_begin(ls_reduction *reducer, ls_status failure, const bool *re
                                     .unused_count = (uint32_t)unused,
                                     .step = reducer->step,
                                     .plan_digest = reducer->plan_digest};
+    reducer->nonfinite = 0;
     ls_mutex_unlock(&reducer->lock);
+    for (int i = 0; i < reducer->count && used; i++)
+        if (used[i] && !reducer->is_reached[i]) look_for_nonfinite(reducer, i); /* accumulated earlier, not marked */
 
     status = post_records(reducer, AGREE_HEADER, &reducer->header_work);
     if (status == LS_OK && reducer->options.find_unused_parameters && !reducer->options.late_use)
@@ -178,6 +193,7 @@ ls_status reducer_begin(ls_reduction *reducer, ls_status failure, const bool *re
 }
 
 ls_status reducer_mark(ls_reduction *reducer, int index) {
+    look_for_nonfinite(reducer, index);
     ls_mutex_lock(&reducer->lock);
     const ls_status status = schedule_mark(&reducer->schedule, index);
     if (status == LS_OK && reducer->bytes[index] > 0) {
@@ -257,17 +273,28 @@ static ls_status explain_steps(ls_reduction *reducer) {
         reducer->records[0].step, other, reducer->records[other].step);
 }
 
+static ls_status explain_nonfinite(const ls_reduction *reducer) {
+    int rank = 0;
+    while (!reducer->records[rank].nonfinite) rank++;
+    return ls_fail(LS_ERR_NONFINITE,
+                   "backward %" PRIu64
+                   ": the gradient of %s on rank %d holds NaN or infinity; no rank updates: lower the "
+                   "learning rate, clip, or skip the batch",
+                   reducer->step, reducer->names[reducer->records[rank].nonfinite - 1], rank);
+}
+
 /* The records tell that the step failed; all ranks read the same records and take the same way. */
 static ls_status explain(ls_reduction *reducer) {
-    bool steps_differ = false, plans_differ = false, has_failure = false;
+    bool steps_differ = false, plans_differ = false, has_failure = false, has_nonfinite = false;
     for (int rank = 0; rank < reducer->world_size; rank++) {
         has_failure |= reducer->records[rank].status != LS_OK;
+        has_nonfinite |= reducer->records[rank].nonfinite != 0;
         steps_differ |= reducer->records[rank].step != reducer->records[0].step;
         plans_differ |= reducer->records[rank].plan_digest != reducer->records[0].plan_digest;
     }
     if (steps_differ) return explain_steps(reducer);
     if (plans_differ) return ls_fail(LS_ERR_MISMATCH, "ranks lay out their buckets differently: a bug in the rebuild");
-    if (!has_failure) return explain_unused(reducer);
+    if (!has_failure) return has_nonfinite ? explain_nonfinite(reducer) : explain_unused(reducer);
     const ls_status status = ls_error_raise(&reducer->failure);
     return agreement_reach(&reducer->agreement, status, reducer->step, AGREE_FAILURE);
 }
@@ -294,20 +321,6 @@ static void mark_the_rest(ls_reduction *reducer) {
     }
 }
 
-/* Averages: sums over the number of ranks. */
-static void divide(const ls_reduction *reducer, ls_dtype dtype, void *data, size_t count) {
-    if (reducer->world_size == 1) return;
-    if (dtype == LS_F32) {
-        float *values = data;
-        const float divisor = (float)reducer->world_size;
-        for (size_t i = 0; i < count; i++) values[i] /= divisor;
-    } else {
-        double *values = data;
-        const double divisor = reducer->world_size;
-        for (size_t i = 0; i < count; i++) values[i] /= divisor;
-    }
-}
-
 static ls_status drain_bucket(ls_reduction *reducer, int bucket) {
     bucket_slot *slot = &reducer->slots[bucket];
     const uint64_t *used = reducer->options.find_unused_parameters && !reducer->options.late_use ? reducer->used : NULL;
@@ -325,7 +338,7 @@ static ls_status drain_bucket(ls_reduction *reducer, int bucket) {
         trace_span_on("communication", "bucket", slot->name, start_ns, end_ns);
         ls_work_close(work);
         if (storage_next_run(&reducer->storage, bucket, used, reducer->bytes, &cursor, &run))
-            divide(reducer, reducer->storage.plan.dtype_of[bucket], run.data, run.count);
+            values_divide(reducer->storage.plan.dtype_of[bucket], run.data, run.count, reducer->world_size);
     }
     ls_mutex_lock(&reducer->lock);
     const ls_status status = schedule_reduced(&reducer->schedule, bucket);
@@ -355,6 +368,7 @@ static ls_status post_rest(ls_reduction *reducer) {
     launch(reducer);
     LS_TRY(ls_error_raise(&reducer->lost));
     reducer->own.status = reducer->failure.status;
+    reducer->own.nonfinite = (uint64_t)reducer->nonfinite;
     memcpy(reducer->used_here, reducer->used, bitmap_words(reducer->count) * sizeof *reducer->used);
     ls_status status = post_records(reducer, AGREE_FOOTER, &reducer->footer_work);
     if (status == LS_OK && reducer->options.late_use && reducer->options.find_unused_parameters)

@@ -284,6 +284,52 @@ static void a_parameter_frozen_after_wrapping_is_an_error_or_with_search_left_ou
     }
 }
 
+static void nan_on_rank_1(ls_group *group, rank_result *result) {
+    LEARN(2, &((ls_ddp_options){.find_nonfinite = true}));
+    ls_optim *sgd = NULL;
+    ls_sgd_create(&sgd, model.module, &(ls_sgd_options){.lr = 0.1});
+    note(result, scalar_step(&model, rank == 1 ? NAN : 1));
+    ls_optim_step(sgd);
+    ls_optim_zero_grad(sgd);
+    result->gradient[0] = ls_tensor_item(ls_module_parameter(model.module, 0));
+    note_next(result, scalar_step(&model, rank + 1));
+    note_next_gradients(result, &model);
+    ls_optim_close(&sgd);
+    DONE;
+}
+
+static void infinity_accumulated_on_rank_0(ls_group *group, rank_result *result) {
+    LEARN(2, &((ls_ddp_options){.find_nonfinite = true, .find_unused_parameters = true}));
+    ls_ddp_no_sync_begin(ddp);
+    model.used = B;
+    note(result, scalar_step(&model, rank == 0 ? INFINITY : 1));
+    ls_ddp_no_sync_end(ddp);
+    model.used = A;
+    note(result, scalar_step(&model, 1));
+    model.used = A | B;
+    note_next(result, scalar_step(&model, rank + 1));
+    note_next_gradients(result, &model);
+    DONE;
+}
+
+static void a_gradient_that_is_not_finite_is_named_on_all_ranks_and_nobody_updates(void **state) {
+    (void)state;
+    rank_result results[2];
+    run_scenario(2, nan_on_rank_1, results);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(results[rank].status, LS_ERR_NONFINITE);
+        assert_non_null(strstr(results[rank].text, "backward 1: the gradient of b on rank 1"));
+        assert_true(results[rank].gradient[0] == 3);
+    }
+    assert_next_step_is_right(results, 2, 1.5);
+    run_scenario(2, infinity_accumulated_on_rank_0, results);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(results[rank].status, LS_ERR_NONFINITE);
+        assert_non_null(strstr(results[rank].text, "the gradient of b on rank 0"));
+    }
+    assert_next_step_is_right(results, 2, 1.5);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unused_parameter_is_an_error_of_the_same_backward_on_all_ranks),
@@ -295,6 +341,7 @@ int main(void) {
         cmocka_unit_test(a_rank_that_runs_out_of_batches_is_named),
         cmocka_unit_test(forwards_without_gradients_send_nothing),
         cmocka_unit_test(a_parameter_thawed_on_one_rank_is_named_on_all),
+        cmocka_unit_test(a_gradient_that_is_not_finite_is_named_on_all_ranks_and_nobody_updates),
         cmocka_unit_test(a_parameter_frozen_after_wrapping_is_an_error_or_with_search_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
