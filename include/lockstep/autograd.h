@@ -20,7 +20,7 @@ extern "C" {
 LS_API void ls_step_begin(void);
 
 /* Closes the step: lets go of its tensors and memory (kept for the next step), returns the step's first error (its sentence
- * in ls_last_error) and forgets it. */
+ * in ls_last_error) and forgets it. LS_ERR_STATE when no step is open, or inside a module's forward or a backward. */
 LS_API ls_status ls_step_end(void);
 
 /* The first error of the step so far; LS_OK outside a step. */
@@ -86,7 +86,8 @@ LS_API ls_tensor *ls_linear(ls_tensor *x, ls_tensor *weight, ls_tensor *bias);
  * NULL; gives [n, out, (h + 2 pad - kh) / stride + 1, ...] in nhwc. A plain x is taken too and permuted first. */
 LS_API ls_tensor *ls_conv2d(ls_tensor *x, ls_tensor *weight, ls_tensor *bias, int stride, int padding);
 
-/* The largest value of each window of `kernel` x `kernel`; ties go to the first. x [n, c, h, w] in nhwc. */
+/* The largest value of each window of `kernel` x `kernel`; ties go to the first. x [n, c, h, w] in nhwc; a plain x is taken
+ * too and permuted first. */
 LS_API ls_tensor *ls_max_pool2d(ls_tensor *x, int kernel, int stride);
 
 /* Zeroes each element with `probability` in [0, 1) and scales the others by 1 / (1 - probability). Counter-based (Philox

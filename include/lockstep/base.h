@@ -50,7 +50,8 @@ typedef enum ls_status {
     LS_ERR_UNUSED = -21,    /* a parameter got no gradient and unused-parameter search is off */
     LS_ERR_NONFINITE = -22, /* a gradient holds NaN or infinity */
 
-    /* The group is lost: close it; survivors may open a new one. */
+    /* The group is lost: close it; survivors may open a new one. (A mismatch of models at a wrap, of step numbers in a header
+     * or of a file's content loses that call alone.) */
     LS_ERR_PEER_LOST = -40, /* a rank died or left */
     LS_ERR_MISMATCH = -41,  /* ranks called different things */
     LS_ERR_ABORTED = -42,   /* the group was aborted, or its time limit ran out */

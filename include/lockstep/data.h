@@ -70,7 +70,7 @@ LS_API void ls_loader_close(ls_loader **loader);
 
 /* The next batch; LS_END after the epoch's last, on every rank alike unless `uneven`, after which the next call begins the
  * next epoch with a new shuffle. A sample that cannot be read yields LS_OK with NULL tensors (count 0) and the error set:
- * it travels through ls_backward to all ranks. */
+ * it travels through ls_backward to all ranks. Errors: LS_ERR_TIMEOUT when a batch is not read within half an hour. */
 LS_API ls_status ls_loader_next(ls_loader *loader, ls_batch *batch);
 
 /* Samples and batches of this rank an epoch. */

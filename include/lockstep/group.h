@@ -41,14 +41,14 @@ typedef struct ls_group_options {
     int64_t timeout_ms; /* limit of one operation, from its launch; 0: 30 minutes; LS_FOREVER */
 } ls_group_options;
 
-/* Opens the group of all ranks and waits for them. `options` NULL means all defaults: the environment of `lockstep run` or
- * torchrun, and without any a world of one rank.
+/* Opens the group of all ranks and waits for them. `options` NULL means all defaults: the environment of `lockstep run`, which
+ * uses torchrun's names, and without any a world of one rank.
  * Errors: LS_ERR_ENVIRONMENT (RANK without WORLD_SIZE, a rank out of range, ...), LS_ERR_TIMEOUT naming who did not come,
  * LS_ERR_MEMORY, LS_ERR_IO, LS_ERR_PEER_LOST. On error nothing is left behind. */
 LS_API ls_status ls_group_open(ls_group **group, const ls_group_options *options);
 
 /* Leaves the group: local, never waits for peers, whose next operation fails with "rank N left". Pending work of this rank
- * ends with LS_ERR_ABORTED. A wrap holds its group: memory goes when the last holder closes. */
+ * ends with LS_ERR_ABORTED; memory of ls_group_alloc goes. A wrap or a reducer goes on: it has a duplicate of its own. */
 LS_API void ls_group_close(ls_group **group);
 
 /* The calling rank, 0 to world size - 1, and the number of ranks. Fixed for the group's life; any thread. */
@@ -95,9 +95,9 @@ LS_API void ls_group_abort(ls_group *group, const char *reason);
 /* Drives what was posted a little further on the calling thread and returns at once. For loops that compute. */
 LS_API void ls_group_progress(ls_group *group);
 
-/* Waits until the work is complete and returns its status. timeout_ms: 0 means the group's limit, LS_FOREVER none. A limit
- * shorter than the group's that expires returns LS_ERR_TIMEOUT and changes nothing. May be called again, by any thread,
- * one at a time. */
+/* Waits until the work is complete and returns its status. timeout_ms: 0 and LS_FOREVER wait as long as the operation may
+ * take, which the group's limit ends. A limit shorter than that which expires returns LS_ERR_TIMEOUT and changes nothing.
+ * May be called again, by any thread, one at a time. */
 LS_API ls_status ls_work_wait(ls_work *work, int64_t timeout_ms);
 
 /* Whether the work has ended, well or badly; never waits. */
