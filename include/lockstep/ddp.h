@@ -30,8 +30,8 @@ typedef struct ls_ddp_options {
 } ls_ddp_options;
 
 /* Wraps `module`: compares the parameters of all ranks, broadcasts parameters and buffers from rank 0, lays out the buckets,
- * hooks forward and backward. Collective over `group`, which the wrap holds (as it holds the module's parameters): either may
- * be closed first. One wrap a module.
+ * hooks forward and backward. Collective over `group`, of which the wrap has a duplicate (and it holds the module): either
+ * may be closed first. One wrap a module.
  * Errors, alike on all ranks: LS_ERR_MISMATCH names the first parameter that differs and both ranks; LS_ERR_ARGUMENT when no
  * parameter needs a gradient; LS_ERR_MEMORY and those of the group. */
 LS_API ls_status ls_ddp_wrap(ls_ddp **ddp, ls_module *module, ls_group *group, const ls_ddp_options *options);
@@ -40,7 +40,7 @@ LS_API ls_status ls_ddp_wrap(ls_ddp **ddp, ls_module *module, ls_group *group, c
 LS_API void ls_ddp_close(ls_ddp **ddp);
 
 /* Between these, forwards make the backward that follows accumulate locally; the first backward of a forward outside reduces
- * the sum. They nest. All ranks alike: a rank that differs gets LS_ERR_MISMATCH from the next synchronised backward. */
+ * the sum. They nest. All ranks alike: where they differ, the next synchronised backward is LS_ERR_MISMATCH on all. */
 LS_API void ls_ddp_no_sync_begin(ls_ddp *ddp);
 LS_API void ls_ddp_no_sync_end(ls_ddp *ddp);
 
@@ -89,7 +89,7 @@ typedef struct ls_reducer_options {
     bool find_nonfinite; /* as in ls_ddp_options */
 } ls_reducer_options;
 
-/* Compares the list with the other ranks', lays out the buckets. Collective over `group`, which the reducer holds.
+/* Compares the list with the other ranks', lays out the buckets. Collective over `group`, of which the reducer has a duplicate.
  * gradients   [count], in the order of registration: buckets are filled from the last one
  * Errors, alike on all ranks: LS_ERR_MISMATCH, LS_ERR_ARGUMENT, LS_ERR_MEMORY and those of the group. */
 LS_API ls_status ls_reducer_create(ls_reducer **reducer, ls_group *group, const ls_gradient *gradients, int count,
@@ -102,8 +102,8 @@ LS_API void *ls_reducer_gradient(ls_reducer *reducer, int index);
 /* Starts a step on all ranks. Errors: those of the group; LS_ERR_STATE when a step is under way. */
 LS_API ls_status ls_reducer_begin(ls_reducer *reducer);
 
-/* Gradient `index` is complete. Any thread. Errors: LS_ERR_ARGUMENT; LS_ERR_STATE for a second mark in a step or outside a
- * step: the step then fails on all ranks at finish. */
+/* Gradient `index` is complete. Any thread; all calls have returned before ls_reducer_finish is called. Errors:
+ * LS_ERR_ARGUMENT; LS_ERR_STATE outside a step, and for a second mark, which fails the step on all ranks at finish. */
 LS_API ls_status ls_reducer_ready(ls_reducer *reducer, int index);
 
 /* Tells that this rank's step failed (for instance no memory): the peers' step fails too, and all stay in step. */
