@@ -93,20 +93,21 @@ static options read_options(int argc, char **argv) {
     char *end;
     opterr = 0;
     for (int choice, at = 1; (choice = getopt_long(argc, argv, ":", known, NULL)) != -1; at = optind) {
+        const char *const value = optarg ? optarg : "";
         switch (choice) {
-        case 'e': o.epochs = read_count("epochs", optarg, 1); break;
-        case 'b': o.batch = read_count("batch", optarg, 1); break;
-        case 'm': o.model = optarg; break;
-        case 's': o.seed = (uint64_t)read_count("seed", optarg, 0); break;
+        case 'e': o.epochs = read_count("epochs", value, 1); break;
+        case 'b': o.batch = read_count("batch", value, 1); break;
+        case 'm': o.model = value; break;
+        case 's': o.seed = (uint64_t)read_count("seed", value, 0); break;
         case 'l':
-            o.lr = strtod(optarg, &end);
-            if (*end || !(o.lr > 0) || !isfinite(o.lr)) leave("--lr takes a positive number, not ", optarg);
+            o.lr = strtod(value, &end);
+            if (*end || !(o.lr > 0) || !isfinite(o.lr)) leave("--lr takes a positive number, not ", value);
             break;
-        case 'r': resume = optarg ? optarg : optind < argc && argv[optind][0] != '-' ? argv[optind++] : ""; break;
-        case 'd': o.data = optarg; break;
-        case 'o': o.output = optarg; break;
+        case 'r': resume = *value ? value : optind < argc && argv[optind][0] != '-' ? argv[optind++] : ""; break;
+        case 'd': o.data = value; break;
+        case 'o': o.output = value; break;
         case 'j': o.is_json = true; break;
-        case 't': o.terminal = optarg; break;
+        case 't': o.terminal = value; break;
         case 'h': leave(NULL, NULL);
         case ':': leave("a value is missing after ", argv[at]);
         default: leave("there is no option ", argv[at]);

@@ -24,12 +24,11 @@ ls_status checkpoint_list(checkpoint_contents *contents, const ls_module *module
     *contents = (checkpoint_contents){0};
     const int parameters = ls_module_parameter_count(module), buffers = ls_module_buffer_count(module);
     const int states = optim ? ls_optim_state_count(optim) : 0;
-    ls_status status = LS_ERR_MEMORY;
     contents->tensors =
         ls_alloc_array((size_t)parameters + (size_t)buffers + (size_t)states, sizeof *contents->tensors);
-    if (!contents->tensors) goto out;
+    if (!contents->tensors) return LS_ERR_MEMORY;
 
-    status = LS_OK;
+    ls_status status = LS_OK;
     for (int i = 0; i < parameters && !status; i++)
         status = add(contents, "", ls_module_parameter_name(module, i), ls_module_parameter(module, i));
     for (int i = 0; i < buffers && !status; i++)

@@ -81,11 +81,11 @@ static ls_status read_entry(const char *name, const json_t *value, safetensors_e
     return LS_OK;
 }
 
-static ls_status check_metadata(const json_t *metadata) {
+static ls_status check_metadata(json_t *metadata) {
     if (!json_is_object(metadata)) return ls_fail(LS_ERR_FORMAT, "__metadata__ is not a table of texts");
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
+    json_object_foreach(metadata, key, value) {
         if (!json_is_string(value)) return ls_fail(LS_ERR_FORMAT, "__metadata__: \"%s\" is not a text", key);
     }
     return LS_OK;

@@ -27,8 +27,8 @@ typedef struct safetensors {
     json_t *header;             /* owned */
     safetensors_entry *entries; /* [count], owned, in the order of the data */
     size_t count;
-    const json_t *metadata; /* an object of texts, or NULL */
-    const uint8_t *data;    /* [entries[count - 1].end], in the caller's bytes, aligned to nothing */
+    json_t *metadata;    /* an object of texts, or NULL */
+    const uint8_t *data; /* [entries[count - 1].end], in the caller's bytes, aligned to nothing */
 } safetensors;
 
 /* Parses the `size` bytes of a file, which are taken as hostile. On error `file` is zeroed.

@@ -26,8 +26,9 @@ static json_t *describe(const ls_tensor *tensor, size_t begin) {
             json_decref(shape);
             return NULL;
         }
+    const size_t end = begin + checkpoint_tensor_bytes(tensor);
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", safetensors_type(ls_tensor_dtype(tensor)), "shape", shape,
-                     "data_offsets", (json_int_t)begin, (json_int_t)(begin + checkpoint_tensor_bytes(tensor)));
+                     "data_offsets", (json_int_t)begin, (json_int_t)end);
 }
 
 /* Adds all tensors of one element size, from `*at` on. */

@@ -118,7 +118,7 @@ static uint32_t big_endian(const uint8_t *bytes) {
 
 /* Reads the header into `array` and the number of values into `numel`. */
 static ls_status read_header(source *from, int ndim, idx_array *array, size_t *numel) {
-    uint8_t header[HEADER_BYTES(IDX_MAX_DIMS)];
+    uint8_t header[HEADER_BYTES(IDX_MAX_DIMS)] = {0};
     LS_TRY(source_take(from, header, HEADER_BYTES(ndim), "the header"));
     const uint32_t magic = big_endian(header), expected = 0x800 + (uint32_t)ndim;
     if (magic != expected)

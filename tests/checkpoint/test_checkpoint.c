@@ -339,7 +339,7 @@ static void edit_metadata(const char *key, const char *from, const char *to) {
     assert_int_equal(ls_file_read(path, &bytes, &size), LS_OK);
     uint8_t *place = memmem(bytes, size, pattern, strlen(pattern));
     assert_non_null(place);
-    memcpy(place + strlen(key) + 4, to, strlen(to));
+    for (size_t i = 0; to[i]; i++) place[strlen(key) + 4 + i] = (uint8_t)to[i];
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, size, file), size);

@@ -15,7 +15,7 @@ static uint8_t *make_file(const char *header, size_t data_bytes, size_t *size) {
     *size = 8 + length + data_bytes;
     uint8_t *file = test_malloc(*size);
     for (int i = 0; i < 8; i++) file[i] = (uint8_t)((uint64_t)length >> 8 * i);
-    memcpy(file + 8, header, length);
+    for (size_t i = 0; i < length; i++) file[8 + i] = (uint8_t)header[i];
     for (size_t i = 0; i < data_bytes; i++) file[8 + length + i] = (uint8_t)i;
     return file;
 }

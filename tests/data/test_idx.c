@@ -6,6 +6,8 @@
 #include "data/idx.h"
 
 #include <string.h>
+
+#define ZLIB_CONST
 #include <zlib.h>
 
 #define COUNT 7
@@ -20,8 +22,7 @@ static size_t make_plain(uint8_t *file) {
 }
 
 static size_t pack(const uint8_t *bytes, size_t size, uint8_t *packed, size_t limit) {
-    z_stream stream = {
-        .next_in = (uint8_t *)(uintptr_t)bytes, .avail_in = (uInt)size, .next_out = packed, .avail_out = (uInt)limit};
+    z_stream stream = {.next_in = bytes, .avail_in = (uInt)size, .next_out = packed, .avail_out = (uInt)limit};
     assert_int_equal(deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
     assert_int_equal(deflate(&stream, Z_FINISH), Z_STREAM_END);
     deflateEnd(&stream);

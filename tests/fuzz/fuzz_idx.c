@@ -8,6 +8,8 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define ZLIB_CONST
 #include <zlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
@@ -37,8 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     if (size == 0 || size > 4096) return 0;
 
     uint8_t packed[5120];
-    z_stream stream = {
-        .next_in = (uint8_t *)(uintptr_t)bytes, .avail_in = (uInt)size, .next_out = packed, .avail_out = sizeof packed};
+    z_stream stream = {.next_in = bytes, .avail_in = (uInt)size, .next_out = packed, .avail_out = sizeof packed};
     if (deflateInit2(&stream, Z_NO_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK) abort();
     deflate(&stream, Z_FINISH);
     const size_t packed_size = sizeof packed - stream.avail_out;
