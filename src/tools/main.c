@@ -10,6 +10,7 @@ static const struct {
     int (*main)(int argc, char **argv);
 } subcommands[] = {
     {"run", "starts a program on several processes of this host", run_main},
+    {"bench", "figures, side by side with what else is installed", bench_main},
     {"doctor", "what this machine has, what is missing, how to get it", doctor_main},
 };
 

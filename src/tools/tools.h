@@ -5,6 +5,7 @@
 #include <lockstep/base.h>
 
 int run_main(int argc, char **argv);
+int bench_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
 
 #endif
