@@ -40,7 +40,7 @@ done
 [ "$(wc -l < stretch/training.csv)" = 3 ] || failed "training.csv: $(cat stretch/training.csv)"
 if command -v gnuplot > /dev/null; then
     [ -s stretch/curves.svg ] && [ -s stretch/curves.png ] || failed "the curves are not drawn"
-    "$1/scripts/plot-trace.sh" stretch/trace overlap > text 2>&1 && [ -s overlap.svg ] && grep -q "bucket 0" overlap.gp ||
+    "$1/scripts/plot-step.sh" stretch/trace overlap > text 2>&1 && [ -s overlap.svg ] && grep -q "bucket 0" overlap.csv ||
         failed "the trace is not drawn: $(cat text)"
 fi
 
