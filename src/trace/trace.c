@@ -158,7 +158,6 @@ ls_status ls_trace_start(const char *directory) {
     snprintf(name, sizeof name, "rank %d", self->rank);
     write_name(self, "process_name", 0, name);
     context->trace = &self->held;
-    spans.depth = 0;
     return LS_OK;
 }
 

@@ -148,13 +148,14 @@ static void any_name_yields_valid_json(void **state) {
     trace_span("user", "say \"hi\"\\ \n\t\x01", 1, 2);
     trace_span("user", "vorw\xc3\xa4rts \xe2\x82\xac \xf0\x9f\x98\x80", 1, 2);
     trace_span("user", "\xff\xc3 \xed\xa0\x80 \xc0\xaf \xf5\x80\x80\x80 cut \xe2\x82", 1, 2);
+    trace_span("user", "\xe0\x80\xaf \xf0\x80\x80\xaf", 1, 2);
     trace_span_on(longest, longest, longest, 1, 2);
     trace_span("user", "", 5, 3);
     assert_int_equal(ls_trace_stop(), LS_OK);
     json_t *events = read_events();
     find_event(events, "X", "say \"hi\"\\ \n\t\x01");
     find_event(events, "X", "vorw\xc3\xa4rts \xe2\x82\xac \xf0\x9f\x98\x80");
-    assert_int_equal(count_spans(events), 5);
+    assert_int_equal(count_spans(events), 6);
     assert_true(json_real_value(json_object_get(find_event(events, "X", ""), "dur")) == 0);
     json_decref(events);
 }
@@ -217,6 +218,38 @@ static void a_thread_may_outlive_its_trace(void **state) {
     }
     assert_in_range(named, 0, 3);
     json_decref(events);
+}
+
+static void return_at_once(void *argument) {
+    (void)argument;
+}
+
+static void a_thread_that_ends_lets_go_of_the_trace(void **state) {
+    (void)state;
+    const uint64_t live = ls_alloc_live();
+    ls_thread during = {0}, after = {0};
+    assert_int_equal(ls_trace_start(directory), LS_OK);
+    assert_int_equal(ls_thread_start(&during, "during", return_at_once, NULL), LS_OK);
+    ls_thread_join(&during);
+    assert_int_equal(ls_trace_stop(), LS_OK);
+    assert_int_equal(ls_alloc_live(), live);
+    assert_int_equal(ls_thread_start(&after, "after", return_at_once, NULL), LS_OK);
+    ls_thread_join(&after);
+    assert_int_equal(ls_alloc_live(), live);
+}
+
+static void a_thread_that_cannot_start_lets_go_of_the_trace(void **state) {
+    (void)state;
+    const uint64_t live = ls_alloc_live();
+    assert_int_equal(ls_trace_start(directory), LS_OK);
+    LS_EACH_FAULT(LS_FAULT_MEMORY | LS_FAULT_THREAD) {
+        ls_thread thread = {0};
+        const ls_status status = ls_thread_start(&thread, "thread", return_at_once, NULL);
+        if (ls_fault_was_met()) assert_fault_reported(status);
+        ls_thread_join(&thread);
+    }
+    assert_int_equal(ls_trace_stop(), LS_OK);
+    assert_int_equal(ls_alloc_live(), live);
 }
 
 static void a_forked_child_leaves_the_file_alone(void **state) {
@@ -323,6 +356,8 @@ int main(void) {
         TEST(any_name_yields_valid_json),
         TEST(a_track_has_a_line_of_its_own),
         TEST(a_thread_may_outlive_its_trace),
+        TEST(a_thread_that_ends_lets_go_of_the_trace),
+        TEST(a_thread_that_cannot_start_lets_go_of_the_trace),
         TEST(a_forked_child_leaves_the_file_alone),
         TEST(after_a_crash_the_file_lacks_only_its_end),
         TEST(a_full_disk_is_told_at_stop_and_the_file_stays_whole),
