@@ -102,3 +102,30 @@ void reduce_into(const reduce_kernel *kernel, size_t element_bytes, void *const 
         memcpy((char *)into + done * element_bytes, block, now * element_bytes);
     }
 }
+
+#define LINE_BYTES 64
+#define AHEAD_BYTES ((size_t)1024)
+
+static void fetch_for_writing(char *at, size_t bytes) {
+    for (size_t line = 0; line < bytes; line += LINE_BYTES) {
+#if defined(__x86_64__)
+        __asm__ volatile("prefetchw %0" : : "m"(at[line])); /* the compiler's own builtin would fetch for reading */
+#else
+        __builtin_prefetch(&at[line], 1);
+#endif
+    }
+}
+
+void copy_for_peers(void *into, const void *from, size_t bytes) {
+    char *to = into;
+    const char *data = from;
+    fetch_for_writing(to, bytes < AHEAD_BYTES ? bytes : AHEAD_BYTES);
+    while (bytes > 0) {
+        const size_t now = bytes < AHEAD_BYTES ? bytes : AHEAD_BYTES, next = bytes - now;
+        fetch_for_writing(to + now, next < AHEAD_BYTES ? next : AHEAD_BYTES);
+        memcpy(to, data, now);
+        to += now;
+        data += now;
+        bytes = next;
+    }
+}

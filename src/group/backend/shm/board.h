@@ -22,8 +22,8 @@
 
 #define SHM_LINE 64
 #define SHM_SLOT_PAYLOAD_BYTES 8160
-#define SHM_STAGE_CHUNK_BYTES 65536
-#define SHM_STAGE_CHUNKS 4
+#define SHM_STAGE_CHUNK_BYTES 32768
+#define SHM_STAGE_CHUNKS 8
 #define SHM_HOST_BYTES 64
 #define SHM_NAME_BYTES 40
 
@@ -31,7 +31,7 @@ typedef struct shm_slot {
     _Alignas(2 * SHM_LINE) _Atomic uint64_t number;
     uint64_t tag;
     uint64_t count;
-    uint32_t what; /* kind, dtype and op, a byte each */
+    uint32_t what; /* kind, dtype and op, a byte each; and whether the payload is the data */
     uint32_t root;
     unsigned char payload[SHM_SLOT_PAYLOAD_BYTES]; /* begins on the first line: small data travels with the call */
 } shm_slot;

@@ -25,7 +25,8 @@ static shm_place place_of(const shm_group *shm, const backend_op *op, int rank) 
  * the borders of shares are the same. */
 bool shm_in_place_is_possible(const shm_group *shm, const backend_op *op) {
     const shm_place first = place_of(shm, op, 0);
-    if (!first.memory) return false;
+    for (int rank = 0; rank < shm->world_size; rank++)
+        if (!shm_slot_has_place(shm_slot_of(shm, rank, op->number))) return false;
     for (int rank = 1; rank < shm->world_size; rank++) {
         const shm_place place = place_of(shm, op, rank);
         if (place.memory != first.memory) return false;

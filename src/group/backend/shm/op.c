@@ -18,17 +18,32 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Up to here everyone combining everything is faster than a second meeting, measured (bench all-reduce): what a rank reads
- * grows with the number of ranks. */
-#define SMALL_REDUCE_BYTES 8160
+/* Whether the data may travel with the call, or only where it lies. In memory of the group a second meeting soon costs less
+ * than everyone reading everything; ordinary memory would have to be staged. Measured, for two ranks (bench all-reduce);
+ * what everyone reads grows with the number of ranks. */
+#define SMALL_IN_GROUP_BYTES 512
 
-bool shm_is_small(const backend_op *op, int world_size) {
-    if (op->call.kind == GROUP_ALL_REDUCE) return op->bytes * (size_t)world_size <= 2 * (size_t)SMALL_REDUCE_BYTES;
-    return op->bytes <= SHM_SLOT_PAYLOAD_BYTES;
+static bool fits(const shm_group *shm, const backend_op *op) {
+    if (op->call.kind != GROUP_ALL_REDUCE) return op->bytes <= SHM_SLOT_PAYLOAD_BYTES;
+    return op->bytes * (size_t)shm->world_size <= 2 * (size_t)SHM_SLOT_PAYLOAD_BYTES;
+}
+
+static bool is_better_in_place(const shm_group *shm, const backend_op *op) {
+    if (op->call.kind != GROUP_ALL_REDUCE) return false;
+    return op->bytes * (size_t)shm->world_size > 2 * (size_t)SMALL_IN_GROUP_BYTES;
 }
 
 static uint32_t pack(const group_call *call) {
     return (uint32_t)call->kind | (uint32_t)call->dtype << 8 | (uint32_t)call->op << 16;
+}
+
+/* Beside these in `what`, not part of the call: the payload is the data, not its place. */
+#define WITH_DATA (UINT32_C(1) << 24)
+
+bool shm_slot_has_place(const shm_slot *slot) {
+    shm_place place;
+    memcpy(&place, slot->payload, sizeof place);
+    return !(slot->what & WITH_DATA) && place.memory != 0;
 }
 
 /* The call as it stands in a slot. */
@@ -56,11 +71,13 @@ void shm_start(void *state, backend_op *op) {
         char *name = shm_own_board(shm)->names[op->number % 2];
         snprintf(name, SHM_NAME_BYTES, "%s", op->call.name ? op->call.name : "");
     }
-    if (shm_is_small(op, shm->world_size)) {
+    const void *data = op->call.kind == GROUP_ALL_GATHER ? op->call.send : op->call.data;
+    s->memory = NULL;
+    if (!fits(shm, op) || is_better_in_place(shm, op)) s->memory = shm_memory_find(shm, data, op->bytes, &s->offset);
+    if (fits(shm, op) && !s->memory) {
+        slot->what |= WITH_DATA;
         shm_small_publish(op, slot->payload, shm->rank);
     } else {
-        const void *data = op->call.kind == GROUP_ALL_GATHER ? op->call.send : op->call.data;
-        s->memory = shm_memory_find(shm, data, op->bytes, &s->offset);
         const shm_place place = {.memory = s->memory ? s->memory->number : 0, .offset = s->offset};
         memcpy(slot->payload, &place, sizeof place);
     }
@@ -69,7 +86,8 @@ void shm_start(void *state, backend_op *op) {
 }
 
 static bool are_alike(const shm_slot *a, const shm_slot *b) {
-    return ((a->tag ^ b->tag) | (a->count ^ b->count) | (a->what ^ b->what) | (a->root ^ b->root)) == 0;
+    const uint32_t what = (a->what ^ b->what) & ~WITH_DATA;
+    return ((a->tag ^ b->tag) | (a->count ^ b->count) | what | (a->root ^ b->root)) == 0;
 }
 
 /* All ranks say the same sentence: the first rank whose call differs from rank 0's, and both calls. */
@@ -96,6 +114,12 @@ static bool has_given_up(const shm_group *shm, backend_op *op, int peer) {
     return true;
 }
 
+static bool have_all_sent_data(const shm_group *shm, const backend_op *op) {
+    for (int rank = 0; rank < shm->world_size; rank++)
+        if (!(shm_slot_of(shm, rank, op->number)->what & WITH_DATA)) return false;
+    return true;
+}
+
 static backend_progress meet(shm_group *shm, backend_op *op) {
     shm_op *s = shm_op_of(op);
     /* Acquire: the calls and data that stand before the number. */
@@ -111,7 +135,7 @@ static backend_progress meet(shm_group *shm, backend_op *op) {
     }
     ls_point("shm.meeting.met");
 
-    if (shm_is_small(op, shm->world_size)) {
+    if (have_all_sent_data(shm, op)) {
         shm_small_finish(shm, op);
         return BACKEND_DONE;
     }

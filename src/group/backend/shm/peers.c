@@ -72,11 +72,12 @@ uint32_t shm_bell(void *state) {
     return atomic_load_explicit(&shm_own_board(state)->bell, memory_order_acquire);
 }
 
-/* We say that we sleep, then poll once more. A peer publishes, then makes a full barrier, then looks whether we sleep. So
- * either we see what it published, or it sees that we sleep: the exchange is the barrier on our side. */
+/* We say that we sleep, then poll once more. A peer publishes, then looks whether we sleep. Each makes a full barrier in
+ * between, so either we see what it published, or it sees that we sleep. */
 backend_progress shm_sleep(void *state, backend_op *op, uint32_t bell, int64_t deadline_ns) {
     shm_board *own = shm_own_board(state);
-    atomic_exchange(&own->sleeping, 1);
+    atomic_store_explicit(&own->sleeping, 1, memory_order_relaxed);
+    ls_full_barrier();
     const backend_progress progress = shm_poll(state, op);
     if (progress == BACKEND_PENDING) ls_word_wait(&own->bell, bell, deadline_ns);
     atomic_store_explicit(&own->sleeping, 0, memory_order_relaxed);

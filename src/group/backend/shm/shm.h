@@ -49,10 +49,11 @@ typedef struct shm_op {
     shm_phase phase;
     int peer; /* ranks before it are known to be through this phase */
     const reduce_kernel *kernel;
-    shm_memory *memory;               /* that holds our data; NULL: ordinary */
-    uint64_t offset;                  /* of our data within it */
-    size_t next, end;                 /* bytes of our share that are left to do */
-    uint64_t chunk, chunk_end;        /* staged: this operation's first chunk and the one after its last */
+    shm_memory *memory;        /* that holds our data; NULL: ordinary */
+    uint64_t offset;           /* of our data within it */
+    size_t next, end;          /* bytes of our share that are left to do */
+    uint64_t chunk, chunk_end; /* staged: this operation's first chunk and the one after its last */
+    size_t chunk_bytes;
     uint64_t staged, combined, taken; /* chunks we have put in, combined and taken out */
 } shm_op;
 
@@ -73,7 +74,7 @@ static inline shm_board *shm_own_board(const shm_group *shm) {
 /* op.c */
 void shm_start(void *state, backend_op *op);
 backend_progress shm_poll(void *state, backend_op *op);
-bool shm_is_small(const backend_op *op, int world_size);
+bool shm_slot_has_place(const shm_slot *slot); /* in memory of the group */
 /* Whether `op` cannot go on before `peer` has done something. */
 bool shm_waits_for(const shm_group *shm, const backend_op *op, int peer);
 

@@ -12,7 +12,7 @@ void shm_small_publish(const backend_op *op, unsigned char *payload, int rank) {
     case GROUP_BARRIER: break;
     default: data = call->send; break; /* all-gather, of users or of our own */
     }
-    if (data && op->bytes) memcpy(payload, data, op->bytes);
+    if (data && op->bytes) copy_for_peers(payload, data, op->bytes);
 }
 
 static const void *payload_of(const shm_group *shm, const backend_op *op, int rank) {

@@ -2,9 +2,9 @@
  *
  * A chunk goes through three steps, each counted on the board, each of which waits for the others' counts:
  *
- *   put in      our data into our stage           once all have taken out the chunk that was in this place before
- *   combine     our share, over all stages, into our stage     once all have put the chunk in     (all-reduce only)
- *   take out    the shares from their stages      once all have combined it (all-reduce), or put it in
+ *   put in      what others need of our data, into our stage      once all have taken out what was in this place before
+ *   combine     our share, over all stages and our data, into our data and our stage    once all have put the chunk in
+ *   take out    what we need of the others' stages                once all have combined it (all-reduce), or put it in
  *
  * Several chunks are under way at once, so that ranks seldom wait for each other. The stage fits the second-level cache.
  * A broadcast's root only puts in, the others only take out.                                                        */
@@ -14,12 +14,19 @@
 
 #include <string.h>
 
+/* Even a small operation has some chunks, so that its steps overlap. */
+static size_t chunk_bytes_for(size_t bytes) {
+    const size_t quarter = (bytes / 4 + 4095) / 4096 * 4096;
+    return quarter < SHM_STAGE_CHUNK_BYTES ? quarter : SHM_STAGE_CHUNK_BYTES;
+}
+
 void shm_staged_start(shm_group *shm, backend_op *op) {
     shm_op *s = shm_op_of(op);
     s->phase = SHM_STAGING;
     s->kernel = op->call.kind == GROUP_ALL_REDUCE ? reduce_kernel_for(op->call.dtype, op->call.op) : NULL;
     s->chunk = s->staged = s->combined = s->taken = shm->chunks;
-    s->chunk_end = s->chunk + (op->bytes + SHM_STAGE_CHUNK_BYTES - 1) / SHM_STAGE_CHUNK_BYTES;
+    s->chunk_bytes = chunk_bytes_for(op->bytes);
+    s->chunk_end = s->chunk + (op->bytes + s->chunk_bytes - 1) / s->chunk_bytes;
     shm->chunks = s->chunk_end;
 }
 
@@ -29,8 +36,8 @@ static unsigned char *stage_of(const shm_group *shm, int rank, uint64_t chunk) {
 
 /* Where the chunk's data begin, and how many bytes it has. */
 static size_t chunk_span(const backend_op *op, const shm_op *s, uint64_t chunk, size_t *bytes) {
-    const size_t at = (size_t)(chunk - s->chunk) * SHM_STAGE_CHUNK_BYTES;
-    *bytes = op->bytes - at < SHM_STAGE_CHUNK_BYTES ? op->bytes - at : SHM_STAGE_CHUNK_BYTES;
+    const size_t at = (size_t)(chunk - s->chunk) * s->chunk_bytes;
+    *bytes = op->bytes - at < s->chunk_bytes ? op->bytes - at : s->chunk_bytes;
     return at;
 }
 
@@ -77,8 +84,13 @@ static bool may_put(const shm_group *shm, const backend_op *op, const shm_op *s,
 static void put_in(shm_group *shm, const backend_op *op, shm_op *s) {
     size_t bytes = 0;
     const size_t at = chunk_span(op, s, s->staged, &bytes);
-    const void *data = op->call.kind == GROUP_ALL_GATHER ? op->call.send : op->call.data;
-    memcpy(stage_of(shm, shm->rank, s->staged), (const char *)data + at, bytes);
+    const char *data = op->call.kind == GROUP_ALL_GATHER ? op->call.send : op->call.data;
+    unsigned char *stage = stage_of(shm, shm->rank, s->staged);
+    /* Our own share of a sum is read where it is. */
+    const size_t from = s->kernel ? border(bytes, shm->rank, shm->world_size) : bytes;
+    const size_t to = s->kernel ? border(bytes, shm->rank + 1, shm->world_size) : bytes;
+    copy_for_peers(stage, data + at, from);
+    copy_for_peers(stage + to, data + at + to, bytes - to);
     s->staged++;
     if (is_root(shm, op)) {
         set_count(&shm_own_board(shm)->taken, s->taken = s->staged);
@@ -90,12 +102,15 @@ static void put_in(shm_group *shm, const backend_op *op, shm_op *s) {
 
 static void combine(shm_group *shm, const backend_op *op, shm_op *s) {
     size_t bytes = 0;
-    chunk_span(op, s, s->combined, &bytes);
+    const size_t at = chunk_span(op, s, s->combined, &bytes);
     const size_t from = border(bytes, shm->rank, shm->world_size), to = border(bytes, shm->rank + 1, shm->world_size);
     const size_t element_bytes = ls_dtype_size(op->call.dtype);
+    char *data = (char *)op->call.data + at;
     for (int rank = 0; rank < shm->world_size; rank++) shm->copies[rank] = stage_of(shm, rank, s->combined);
-    reduce_into(s->kernel, element_bytes, shm->copies, shm->world_size, from, (to - from) / element_bytes,
-                (char *)shm->copies[shm->rank] + from);
+    unsigned char *stage = shm->copies[shm->rank];
+    shm->copies[shm->rank] = data;
+    reduce_into(s->kernel, element_bytes, shm->copies, shm->world_size, from, (to - from) / element_bytes, data + from);
+    copy_for_peers(stage + from, data + from, to - from);
     s->combined++;
     set_count(&shm_own_board(shm)->combined, s->combined);
     ls_point("shm.staged.combined");
@@ -107,6 +122,7 @@ static void take_share(const shm_group *shm, const backend_op *op, const shm_op 
     const unsigned char *stage = stage_of(shm, rank, s->taken);
     char *data = op->call.data;
     if (op->call.kind == GROUP_ALL_REDUCE) {
+        if (rank == shm->rank) return;
         const size_t from = border(bytes, rank, shm->world_size), to = border(bytes, rank + 1, shm->world_size);
         memcpy(data + at + from, stage + from, to - from);
     } else if (op->call.kind == GROUP_ALL_GATHER) {
