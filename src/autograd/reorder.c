@@ -6,12 +6,11 @@
 
 #include "autograd/op.h"
 
-/* Whether `a` and a tensor of the given shape have the same storage order. */
+/* Whether `a` and a tensor of the given shape both keep their elements in logical order. */
 static bool is_view(const ls_tensor *a, int ndim, const int64_t *dims, ls_layout layout) {
     ls_tensor shape = {.ndim = ndim, .layout = layout};
     for (int i = 0; i < ndim; i++) shape.dims[i] = dims[i];
-    return layout == a->layout ? tensor_is_same_shape(a, &shape) || tensor_is_plain(a)
-                               : tensor_is_plain(a) && tensor_is_plain(&shape);
+    return tensor_is_plain(a) && tensor_is_plain(&shape);
 }
 
 /* Moves between two tensors of which at least one is plain. */
@@ -62,7 +61,7 @@ ls_tensor *autograd_to_nhwc(ls_tensor *a) {
     if (!a) return NULL;
     op_call call = op_begin(&to_nhwc_op, &a, 1);
     char text[TENSOR_TEXT_BYTES];
-    if (a->ndim != 4 || a->layout == LS_LAYOUT_HWIO)
+    if (a->ndim != 4 || a->layout != LS_LAYOUT_PLAIN)
         op_refuse(&call, "images are %s; expected [n, c, h, w], nhwc or plain", tensor_describe(a, text));
     return reorder(&call, a, a->ndim, a->dims, LS_LAYOUT_NHWC);
 }

@@ -4,7 +4,7 @@
 
 #include <lockstep/autograd.h>
 
-/* `a` in nhwc (4 dims): one that is so already gets a view. For ops that want their input so. */
+/* Plain images [n, c, h, w] in nhwc, for ops that want them so. */
 ls_tensor *autograd_to_nhwc(ls_tensor *a);
 
 #endif

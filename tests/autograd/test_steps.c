@@ -19,6 +19,7 @@ static void the_first_error_is_kept_and_cleared_at_the_end(void **state) {
     assert_int_equal(ls_step_status(), LS_ERR_ARGUMENT);
     ls_tensor *labels = NULL;
     assert_int_equal(ls_tensor_create(&labels, LS_F64, 9, NULL), LS_ERR_ARGUMENT); /* another sentence */
+    assert_null(ls_dropout(a, 2, 0));                                              /* and a later op that fails */
     assert_int_equal(ls_backward(ls_mul(NULL, a)), LS_ERR_ARGUMENT);
     assert_int_equal(ls_step_end(), LS_ERR_ARGUMENT);
     assert_error_says("add: inputs are f64 [1] and f64 [2]");

@@ -249,6 +249,36 @@ static void a_chain_of_100000_ops_needs_no_recursion(void **state) {
     pthread_attr_destroy(&attributes);
 }
 
+/* ---- Threads ---- */
+
+static void *square(void *leaf) {
+    ls_tensor *y = ls_scale(leaf, 1);
+    for (int i = 0; i < 100; i++) { /* ops of this thread's own, so that its numbers run ahead */
+        ls_tensor *other = ls_scale(leaf, 1);
+        ls_tensor_close(&other);
+    }
+    ls_tensor *result = ls_mul(y, y);
+    ls_tensor_close(&y);
+    return result;
+}
+
+static void a_tape_begun_on_another_thread_is_walked_in_its_order(void **state) {
+    (void)state;
+    ls_tensor *w = number(true, 3);
+    pthread_t thread;
+    void *begun = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, square, w), 0);
+    pthread_join(thread, &begun);
+    ls_tensor *middle = begun, *a = ls_scale(middle, 2), *b = ls_scale(middle, 3), *loss = ls_add(a, b);
+    assert_int_equal(ls_backward(loss), LS_OK);
+    assert_near(grad_of(w), 30, 0);
+    ls_tensor_close(&loss);
+    ls_tensor_close(&a);
+    ls_tensor_close(&b);
+    ls_tensor_close(&middle);
+    ls_tensor_close(&w);
+}
+
 /* ---- Homes ---- */
 
 static void a_gradient_moves_into_its_home_and_out_of_it(void **state) {
@@ -326,6 +356,7 @@ int main(void) {
         cmocka_unit_test(only_float_tensors_of_the_users_own_become_leaves),
         cmocka_unit_test(a_saved_tensor_that_was_written_is_noticed),
         cmocka_unit_test(a_chain_of_100000_ops_needs_no_recursion),
+        cmocka_unit_test(a_tape_begun_on_another_thread_is_walked_in_its_order),
         cmocka_unit_test(a_gradient_moves_into_its_home_and_out_of_it),
         cmocka_unit_test(a_home_that_holds_no_gradient_is_written_and_not_read),
         cmocka_unit_test(inputs_of_add_do_not_share_their_gradients),
