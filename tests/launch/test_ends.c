@@ -164,12 +164,33 @@ static void children_of_ranks_end_with_the_job(void **state) {
 
 static void daemons_in_sessions_of_their_own_end_with_the_job(void **state) {
     (void)state;
+    char folder[] = "/tmp/lockstep-test-XXXXXX", setting[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(setting, sizeof setting, "UP=%s", folder);
+    const char *const environment[] = {setting, NULL};
     ls_ranks *job = ls_ranks_run(&(ls_ranks_options){
         .ranks = 2,
         .grace_ms = 200,
-        SHELL("(setsid sh -c 'trap \"\" TERM; while :; do sleep 0.1; done' &) ; (trap '' TERM; sleep 1000) & exit 0")});
+        .environment = environment,
+        SHELL("(setsid sh -c 'trap \"\" TERM; : > $UP/$RANK; while :; do sleep 0.1; done' &);"
+              "(trap '' TERM; sleep 1000) & while [ ! -e $UP/$RANK ]; do sleep 0.01; done; rm $UP/$RANK; exit 0")});
     assert_int_equal(ls_ranks_job_exit_code(job), 0);
     assert_int_equal(marked_processes(), 0);
+    ls_ranks_close(&job);
+    rmdir(folder);
+}
+
+static void a_stranger_who_holds_a_ranks_output_open_does_not_hold_up_the_end(void **state) {
+    (void)state;
+    ls_ranks *job = ls_ranks_start(&(ls_ranks_options){.ranks = 2, SHELL("echo ready; sleep 0.5; echo done")});
+    ls_ranks_wait_for(job, 1, "ready");
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/1", (int)ls_ranks_pid(job, 1));
+    const int held = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(held >= 0);
+    ls_ranks_finish(job);
+    assert_string_equal(ls_ranks_output(job, 1), "ready\ndone\n");
+    close(held);
     ls_ranks_close(&job);
 }
 
@@ -278,7 +299,7 @@ static void many_runs_leave_no_descriptor_thread_or_memory(void **state) {
 
 static void a_start_that_fails_at_any_call_leaves_nothing(void **state) {
     (void)state;
-    const launch_options options = {.ranks = 2, .program = (char *const[]){"sleep", "0.01", NULL}};
+    const launch_options options = {.ranks = 2, .program = (char *const[]){"sleep", "0.5", NULL}};
     launch_result result;
     assert_int_equal(launch_run(&options, &result), LS_OK);
     LS_EACH_FAULT(LS_FAULT_MEMORY | LS_FAULT_SYSCALL) {
@@ -286,6 +307,7 @@ static void a_start_that_fails_at_any_call_leaves_nothing(void **state) {
         if (ls_fault_was_met()) {
             assert_fault_reported(status);
             assert_int_not_equal(result.exit_code, 0);
+            assert_int_equal(marked_processes(), 0);
         } else {
             assert_int_equal(status, LS_OK);
         }
@@ -302,9 +324,12 @@ static void a_run_puts_signals_and_limits_back(void **state) {
     sigset_t before, after;
     struct sigaction pipe_before, pipe_after;
     struct rlimit limit_before, limit_after;
-    sigprocmask(SIG_SETMASK, NULL, &before);
+    sigemptyset(&before);
+    sigprocmask(SIG_SETMASK, &before, NULL);
     sigaction(SIGPIPE, NULL, &pipe_before);
     getrlimit(RLIMIT_NOFILE, &limit_before);
+    limit_before.rlim_cur = 321;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit_before), 0);
     assert_int_equal(launch_run(&options, &result), LS_OK);
     sigprocmask(SIG_SETMASK, NULL, &after);
     sigaction(SIGPIPE, NULL, &pipe_after);
@@ -328,6 +353,7 @@ int main(void) {
         END_TEST(a_hangup_that_nohup_ignores_stays_ignored),
         END_TEST(children_of_ranks_end_with_the_job),
         END_TEST(daemons_in_sessions_of_their_own_end_with_the_job),
+        END_TEST(a_stranger_who_holds_a_ranks_output_open_does_not_hold_up_the_end),
         END_TEST(nothing_outlives_a_launcher_that_is_killed),
         END_TEST(ranks_die_with_the_launcher_even_without_its_watcher),
         END_TEST(a_job_within_a_job_ends_with_the_outer_launcher),

@@ -79,6 +79,22 @@ static void a_long_line_stays_one_and_one_past_the_limit_loses_nothing(void **st
     captured_free(&job);
 }
 
+static void a_long_line_is_not_torn_by_others_on_the_same_pipe(void **state) {
+    (void)state;
+    captured job;
+    captured_start(&job,
+                   &(launch_options){.ranks = 2,
+                                     SHELL("[ $RANK = 0 ] && exec " WORKER " long 400000; i=0; "
+                                           "while [ $i -lt 300 ]; do echo line $i >&2; i=$((i+1)); done")},
+                   true);
+    ls_sleep_until(ls_now_ns() + 300 * LS_NS_PER_MS); /* nobody reads, so both kinds of lines wait for the pipe */
+    captured_finish(&job);
+    const char *line = strstr(job.texts[0], "[0] abc");
+    assert_non_null(line);
+    assert_int_equal(strcspn(line, "\n"), 400004);
+    captured_free(&job);
+}
+
 static void output_and_error_go_where_they_belong(void **state) {
     (void)state;
     captured job;
@@ -253,6 +269,7 @@ int main(void) {
         cmocka_unit_test(ten_thousand_lines_a_rank_come_whole_though_one_is_killed),
         cmocka_unit_test(a_last_line_without_a_newline_is_kept_and_closed),
         cmocka_unit_test(a_long_line_stays_one_and_one_past_the_limit_loses_nothing),
+        cmocka_unit_test(a_long_line_is_not_torn_by_others_on_the_same_pipe),
         cmocka_unit_test(output_and_error_go_where_they_belong),
         cmocka_unit_test(without_labels_lines_are_passed_as_they_are),
         cmocka_unit_test(a_single_rank_writes_to_the_launchers_own_output),

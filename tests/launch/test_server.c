@@ -253,6 +253,24 @@ static void a_wrapper_that_closed_or_reused_the_descriptor_does_no_harm(void **s
     ls_store_close(&store);
 }
 
+static void only_the_launchers_own_socket_is_the_door(void **state) {
+    (void)state;
+    ls_store *store = NULL;
+    unsetenv(STORE_ENV_SOCKET); /* so that there is no other way in */
+    set_number(STORE_ENV_LAUNCHER, (int)getppid());
+    assert_int_equal(ls_store_open_inherited(&store), LS_ERR_ENVIRONMENT);
+    set_number(STORE_ENV_LAUNCHER, (int)getpid());
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    set_number(STORE_ENV_DOOR, pair[0]);
+    assert_int_equal(ls_store_open_inherited(&store), LS_ERR_ENVIRONMENT);
+    close(pair[0]);
+    close(pair[1]);
+    set_number(STORE_ENV_DOOR, the_server.door);
+    assert_int_equal(ls_store_open_inherited(&store), LS_OK);
+    ls_store_close(&store);
+}
+
 static void the_inherited_socket_stays_and_its_children_do_not_get_it(void **state) {
     (void)state;
     assert_int_equal(fcntl(the_server.door, F_SETFD, 0), 0);
@@ -526,6 +544,7 @@ int main(void) {
         SERVER_TEST(threads_move_large_values_over_one_stream),
         SERVER_TEST(two_thousand_connections_are_served),
         SERVER_TEST(a_wrapper_that_closed_or_reused_the_descriptor_does_no_harm),
+        SERVER_TEST(only_the_launchers_own_socket_is_the_door),
         SERVER_TEST(the_inherited_socket_stays_and_its_children_do_not_get_it),
         SERVER_TEST(a_process_without_a_launcher_is_told_so),
         SERVER_TEST(a_forked_child_opens_its_own_and_cannot_use_its_parents),
