@@ -11,6 +11,7 @@ size_t checkpoint_tensor_bytes(const ls_tensor *tensor) {
     return (size_t)ls_tensor_numel(tensor) * ls_dtype_size(ls_tensor_dtype(tensor));
 }
 
+/* Adds a tensor; the table was made large enough for all. */
 static ls_status add(checkpoint_contents *contents, const char *prefix, const char *name, ls_tensor *tensor) {
     const size_t bytes = strlen(prefix) + strlen(name) + 1;
     char *full = ls_alloc(bytes);
@@ -28,6 +29,7 @@ ls_status checkpoint_list(checkpoint_contents *contents, const ls_module *module
         ls_alloc_array((size_t)parameters + (size_t)buffers + (size_t)states, sizeof *contents->tensors);
     if (!contents->tensors) return LS_ERR_MEMORY;
 
+    /* The order is that of registration: it is the order of the file among tensors of one element size. */
     ls_status status = LS_OK;
     for (int i = 0; i < parameters && !status; i++)
         status = add(contents, "", ls_module_parameter_name(module, i), ls_module_parameter(module, i));
@@ -37,6 +39,7 @@ ls_status checkpoint_list(checkpoint_contents *contents, const ls_module *module
         status = add(contents, CHECKPOINT_OPTIM_PREFIX, ls_optim_state_name(optim, i), ls_optim_state(optim, i));
     if (status) goto out;
 
+    /* Made here, before anything is read or written, so that taking a file over later cannot lack memory. */
     size_t largest = 0;
     for (int i = 0; i < contents->count; i++) {
         const size_t bytes = checkpoint_tensor_bytes(contents->tensors[i].tensor);

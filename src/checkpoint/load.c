@@ -16,6 +16,7 @@
 
 #define SHAPE_BYTES 192
 
+/* "F32 [64, 32, 5, 5]", for messages. Eight dims of 64 bits fit. */
 static const char *describe_shape(char text[SHAPE_BYTES], const char *type, int ndim, const int64_t *dims) {
     int used = snprintf(text, SHAPE_BYTES, "%s [", type);
     for (int i = 0; i < ndim; i++)
@@ -57,6 +58,7 @@ static ls_status find_strangers(const safetensors *file, const checkpoint_conten
     return LS_OK;
 }
 
+/* Writes everything over. Entries were compared before, so each is there and as large as its tensor. */
 static void apply(const safetensors *file, const checkpoint_contents *contents) {
     for (int i = 0; i < contents->count; i++) {
         const safetensors_entry *entry = safetensors_find(file, contents->tensors[i].name);
@@ -75,6 +77,7 @@ static ls_status take(const safetensors *file, const checkpoint_contents *conten
     ls_checkpoint_state read = {0};
     if (state) LS_TRY(metadata_read_state(file, &read));
 
+    /* Read aside: setting them is the last step. */
     int64_t *counts = NULL;
     if (optim) {
         const int count = ls_optim_parameter_count(optim);
@@ -102,6 +105,7 @@ ls_status ls_checkpoint_load(const char *path, ls_module *module, ls_optim *opti
     uint8_t *bytes = NULL;
     size_t size = 0;
     LS_TRY(checkpoint_list(&contents, module, optim));
+    /* The whole file at once: read piece by piece, a failing disk could leave half of the tensors new. */
     ls_status status = ls_file_read(path, &bytes, &size);
     if (!status) status = safetensors_parse(&file, bytes, size);
     if (!status) status = take(&file, &contents, optim, state);

@@ -14,6 +14,8 @@
 #define UPDATE_COUNTS "update_counts"
 #define COUNT_BYTES 21 /* a space and 64 bits in digits */
 
+/* ---- Writing. Each step is false when jansson was refused memory; later steps are then left out. ---- */
+
 static bool set_text(json_t *metadata, const char *key, const char *text) {
     return json_object_set_new(metadata, key, json_string(text)) == 0;
 }
@@ -33,6 +35,7 @@ static bool set_double(json_t *metadata, const char *key, double value) {
     return is_set;
 }
 
+/* "3 3 0 3": the counts in the order of the module's parameters. */
 static bool set_update_counts(json_t *metadata, const ls_optim *optim) {
     const int count = ls_optim_parameter_count(optim);
     int64_t *counts = ls_alloc_array((size_t)count, sizeof *counts);
@@ -68,6 +71,8 @@ ls_status metadata_write(json_t **metadata, const ls_optim *optim, const ls_chec
     json_decref(made);
     return ls_fail(LS_ERR_MEMORY, "cannot make the metadata: memory was refused");
 }
+
+/* ---- Reading. strtoull would take signs, spaces and wrap: a hostile file gets digits alone. ---- */
 
 /* Reads decimal digits up to `maximum` from `*text` and moves it past them; false when there are none or too many. */
 static bool read_digits(const char **text, uint64_t maximum, uint64_t *value) {
@@ -105,6 +110,7 @@ ls_status metadata_read_state(const safetensors *file, ls_checkpoint_state *stat
     state->epoch = (int64_t)epoch;
     state->batch = (int64_t)batch;
 
+    /* An integer is refused: what wrote it was not this code, which always writes a point or an exponent. */
     const char *text = safetensors_text(file, "lr");
     json_t *number = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
     const bool is_number = json_is_real(number);
@@ -118,6 +124,7 @@ ls_status metadata_read_update_counts(const safetensors *file, int64_t *counts, 
     if (!text)
         return ls_fail(LS_ERR_MISMATCH,
                        "there is no \"" UPDATE_COUNTS "\" in its __metadata__: it holds no optimizer's state");
+    /* One space between numbers, nothing else: what differs was not written by this code. */
     for (int i = 0; i < count; i++) {
         uint64_t value = 0;
         if ((i > 0 && *text++ != ' ') || !read_digits(&text, INT64_MAX, &value))

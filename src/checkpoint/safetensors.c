@@ -11,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The length's own bytes, and the format's limit on what it may say. */
 #define LENGTH_BYTES 8
 #define HEADER_LIMIT ((uint64_t)100000000)
 
+/* All types of the format: the ones that Lockstep has not are still checked, since their sizes place the others. */
 static const struct {
     const char *name;
     size_t size;
@@ -54,6 +56,7 @@ static ls_status read_shape(const json_t *shape, safetensors_entry *entry, size_
     return LS_OK;
 }
 
+/* Everything about one tensor but its place among the others. */
 static ls_status read_entry(const char *name, const json_t *value, safetensors_entry *entry) {
     entry->name = name;
     const json_t *type = json_object_get(value, "dtype"), *offsets = json_object_get(value, "data_offsets");
@@ -67,6 +70,7 @@ static ls_status read_entry(const char *name, const json_t *value, safetensors_e
     entry->type = types[known].name;
     entry->dtype = types[known].dtype;
 
+    /* The shape decides how many bytes there must be; the offsets have to agree, not to be believed. */
     size_t bytes = types[known].size;
     LS_TRY(read_shape(json_object_get(value, "shape"), entry, &bytes));
     int64_t begin = 0, end = 0;
@@ -81,6 +85,7 @@ static ls_status read_entry(const char *name, const json_t *value, safetensors_e
     return LS_OK;
 }
 
+/* Numbers and nested tables are refused: whoever reads a text may rely on its being one. */
 static ls_status check_metadata(json_t *metadata) {
     if (!json_is_object(metadata)) return ls_fail(LS_ERR_FORMAT, "__metadata__ is not a table of texts");
     const char *key;
@@ -94,6 +99,7 @@ static ls_status check_metadata(json_t *metadata) {
 static ls_status read_entries(safetensors *file) {
     file->metadata = json_object_get(file->header, SAFETENSORS_METADATA);
     if (file->metadata) LS_TRY(check_metadata(file->metadata));
+    /* At most one entry a key, so the table is bounded by the header, which is bounded by the file. */
     const size_t limit = json_object_size(file->header);
     file->entries = ls_alloc_array(limit, sizeof *file->entries);
     if (!file->entries) return LS_ERR_MEMORY;
@@ -131,6 +137,7 @@ static ls_status check_places(safetensors *file, size_t data_bytes) {
 /* The header's JSON, between its length and the data. */
 static ls_status read_header(safetensors *file, const uint8_t *bytes, size_t size, size_t *data_bytes) {
     if (size < LENGTH_BYTES) return ls_fail(LS_ERR_FORMAT, "%zu bytes are too few for a safetensors file", size);
+    /* Byte by byte: neither the machine's order nor alignment matters. */
     uint64_t length = 0;
     for (int i = LENGTH_BYTES - 1; i >= 0; i--) length = length << 8 | bytes[i];
     if (length > HEADER_LIMIT)
@@ -142,6 +149,7 @@ static ls_status read_header(safetensors *file, const uint8_t *bytes, size_t siz
                        size - LENGTH_BYTES);
     if (length == 0 || bytes[LENGTH_BYTES] != '{') return ls_fail(LS_ERR_FORMAT, "the header does not begin with {");
 
+    /* jansson bounds the depth itself and refuses zero bytes in names, which would cut them for us. */
     json_error_t error;
     file->header = json_loadb((const char *)bytes + LENGTH_BYTES, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (!file->header) {

@@ -56,6 +56,7 @@ static ls_status make_header(const checkpoint_contents *contents, const ls_optim
     json_t *header = json_object();
     if (json_object_set_new(header, SAFETENSORS_METADATA, metadata) != 0)
         status = ls_fail(LS_ERR_MEMORY, "cannot make the header: memory was refused");
+    /* The same order as write_file writes in. */
     size_t at = 0;
     for (size_t i = 0; i < ELEMENT_SIZES && !status; i++)
         status = describe_size(header, contents, element_sizes[i], &at);
@@ -65,6 +66,7 @@ static ls_status make_header(const checkpoint_contents *contents, const ls_optim
     return status;
 }
 
+/* The length, the text, and spaces up to a multiple of eight: data begins aligned. */
 static ls_status write_header(ls_replacement *file, const char *text) {
     static const char spaces[8] = "        ";
     const size_t length = strlen(text), padding = -length % sizeof spaces;
@@ -75,6 +77,7 @@ static ls_status write_header(ls_replacement *file, const char *text) {
     return ls_replacement_write(file, spaces, padding);
 }
 
+/* The data of all tensors of one element size. */
 static ls_status write_size(ls_replacement *file, const checkpoint_contents *contents, size_t element_size) {
     for (int i = 0; i < contents->count; i++) {
         const ls_tensor *tensor = contents->tensors[i].tensor;
@@ -86,6 +89,7 @@ static ls_status write_size(ls_replacement *file, const checkpoint_contents *con
     return LS_OK;
 }
 
+/* Any failure discards the new file; the old one was not touched. */
 static ls_status write_file(const char *path, const checkpoint_contents *contents, const char *header) {
     ls_replacement file;
     LS_TRY(ls_replacement_open(&file, path));

@@ -37,6 +37,8 @@ ls_status data_sample_bytes(const ls_dataset *dataset, size_t *x_bytes, size_t *
     return half_bytes("y", dataset->y_dtype, dataset->y_ndim, dataset->y_dims, y_bytes);
 }
 
+/* ---- Arrays in the caller's memory ---- */
+
 typedef struct arrays {
     const char *x, *y;
     size_t x_bytes, y_bytes; /* of one sample */
@@ -54,6 +56,7 @@ ls_status ls_dataset_from_arrays(ls_dataset *dataset, const void *x, const void 
         return ls_fail(LS_ERR_ARGUMENT, "ls_dataset_from_arrays: the data set, x or y is NULL; give all three");
     size_t x_bytes = 0, y_bytes = 0;
     LS_TRY(data_sample_bytes(dataset, &x_bytes, &y_bytes));
+    /* Sizes are kept, not the shape: a sample is a block of bytes here. */
     arrays *from = ls_alloc(sizeof *from);
     if (!from) return LS_ERR_MEMORY;
     *from = (arrays){.x = x, .y = y, .x_bytes = x_bytes, .y_bytes = y_bytes};

@@ -14,6 +14,7 @@
 #define ZLIB_CONST
 #include <zlib.h>
 
+/* The magic number and the dims. */
 #define HEADER_BYTES(ndim) (4 * (1 + (size_t)(ndim)))
 
 /* Deflate never packs more than 1032 bytes into one (zlib's technical notes). */
@@ -39,6 +40,7 @@ static void release(void *context, void *memory) {
     ls_free(memory);
 }
 
+/* Gzip is told by its own magic number, which no IDX file begins with. */
 static ls_status source_open(source *self, const uint8_t *bytes, size_t size) {
     *self = (source){.bytes = bytes, .size = size, .is_gzip = size >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b};
     if (!self->is_gzip) return LS_OK;
@@ -82,6 +84,7 @@ static ls_status inflate_some(source *self, uint8_t *values, size_t count, size_
     return LS_OK;
 }
 
+/* Copies the next `count` bytes out; `what` they are is for the message. */
 static ls_status source_take(source *self, uint8_t *values, size_t count, const char *what) {
     size_t got = self->size < count ? self->size : count;
     if (self->is_gzip)
@@ -126,6 +129,7 @@ static ls_status read_header(source *from, int ndim, idx_array *array, size_t *n
                        "the magic number is 0x%08" PRIx32 ": expected 0x%08" PRIx32
                        ", an IDX file of unsigned bytes with %d dims",
                        magic, expected, ndim);
+    /* The number of samples may be 0, not the size of one. */
     array->ndim = ndim;
     *numel = 1;
     for (int i = 0; i < ndim; i++) {

@@ -28,6 +28,7 @@ typedef struct images {
     float value[256]; /* of a pixel */
 } images;
 
+/* The loader's call: stored bytes to floats. */
 static ls_status read_image(void *context, int64_t index, void *x, void *y) {
     const images *from = context;
     const int64_t pixels = from->pixels.dims[1] * from->pixels.dims[2];
@@ -44,6 +45,7 @@ static void close_images(void *context) {
     ls_free(from);
 }
 
+/* The file is read whole and parsed from memory: the parser is the same that the fuzzer drives. */
 static ls_status read_idx_file(idx_array *array, const char *path, int ndim) {
     uint8_t *bytes = NULL;
     size_t size = 0;
@@ -72,6 +74,7 @@ ls_status ls_dataset_open_idx(ls_dataset *dataset, const char *images_path, cons
         close_images(from);
         return status;
     }
+    /* In double, then rounded once: the same floats on every machine. */
     for (int i = 0; i < 256; i++) from->value[i] = (float)(std == 0 ? i / 255.0 : (i / 255.0 - mean) / std);
     *dataset = (ls_dataset){.count = from->pixels.dims[0],
                             .x_dtype = LS_F32,
@@ -96,6 +99,7 @@ static bool find_file(char path[PATH_MAX], const char *directory, const char *na
 ls_status ls_dataset_open_fashion_mnist(ls_dataset *dataset, const char *directory, bool is_test) {
     const char *const images_name = is_test ? "t10k-images-idx3-ubyte" : "train-images-idx3-ubyte";
     const char *const labels_name = is_test ? "t10k-labels-idx1-ubyte" : "train-labels-idx1-ubyte";
+    /* A directory that the caller names is the only place; one from the environment comes first. */
     const char *own = directory ? directory : ls_env_text("LOCKSTEP_DATA");
     char below[PATH_MAX] = "";
     if (own) snprintf(below, sizeof below, "%s/fashion-mnist", own);

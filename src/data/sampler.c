@@ -18,6 +18,7 @@ ls_status data_sampler_create(data_sampler *sampler, int64_t count, const ls_loa
     if (o->drop_last && o->uneven)
         return ls_fail(LS_ERR_ARGUMENT, "loader: drop_last and uneven exclude each other; choose one");
 
+    /* What each rank gets for sure, and what is left over for the first `rest` of them. */
     const int64_t whole = count / o->world_size, rest = count % o->world_size;
     sampler->samples = whole;
     if (o->drop_last)

@@ -76,6 +76,7 @@ static void write_whole(trace_sink *sink, const char *bytes, size_t count) {
         (void)lseek(sink->file, sink->written, SEEK_SET);
 }
 
+/* Hands what is buffered to the file; after a failure it is counted as lost. */
 static void flush(trace_sink *sink) {
     if (!sink->failure) write_whole(sink, sink->buffer, sink->used);
     if (sink->failure) sink->lost += sink->buffered;
@@ -94,7 +95,7 @@ void trace_sink_add(trace_sink *sink, const char *event, size_t bytes) {
 
 ls_status trace_sink_close(trace_sink *sink) {
     flush(sink);
-    /* Cut back, the file has room again for its end. */
+    /* Cut back, the file has room again for its end: so it is complete JSON even after a full disk. */
     const int failure = sink->failure;
     sink->failure = 0;
     write_whole(sink, sink->written ? "\n]\n" : "[]\n", 3);
@@ -131,6 +132,7 @@ static size_t utf8_length(const unsigned char *text) {
 const char *trace_escape(char *escaped, size_t bytes, const char *text) {
     size_t used = 0;
     for (const unsigned char *c = (const unsigned char *)text; *c;) {
+        /* One character: escaped where JSON wants it, copied where it is UTF-8, else the question mark. */
         char one[8] = "?";
         const size_t length = utf8_length(c);
         if (*c == '"' || *c == '\\')

@@ -1,93 +1,21 @@
-/* Checkpoints of real models: what is in the file, that training goes on from it bit for bit, and that neither a failure nor
- * a foreign file changes anything. */
-#include "support/faults.h"
+/* Checkpoints of real models: what is in the file, that training goes on from it bit for bit, and that a foreign file
+ * changes nothing. */
+#include "checkpoint/models.h"
 #include "support/test.h"
 
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/safetensors.h"
 
-#include <lockstep/checkpoint.h>
 #include <lockstep/data.h>
 
 #include <math.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-static char directory[64], path[96], partial[128];
-
-static int make_directory(void **state) {
-    (void)state;
-    snprintf(directory, sizeof directory, "/tmp/lockstep-checkpoint-XXXXXX");
-    if (!mkdtemp(directory)) return -1;
-    snprintf(path, sizeof path, "%s/model.safetensors", directory);
-    snprintf(partial, sizeof partial, "%s.partial", path);
-    return 0;
-}
-
-static int remove_directory(void **state) {
-    (void)state;
-    umount(directory); /* where a test mounted something there */
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    return system(command);
-}
-
-static void assert_said(const char *text) {
-    if (!strstr(ls_last_error(), text)) fail_msg("\"%s\" does not say \"%s\"", ls_last_error(), text);
-}
-
-/* A small net with dropout, and a convolution's layout in front where asked for. */
-static ls_module *make_net(int hidden) {
-    ls_module *fc1 = NULL, *drop = NULL, *fc2 = NULL, *net = NULL;
-    assert_int_equal(ls_linear_create(&fc1, 4, hidden, NULL), LS_OK);
-    assert_int_equal(ls_dropout_create(&drop, 0.25), LS_OK);
-    assert_int_equal(ls_linear_create(&fc2, hidden, 3, NULL), LS_OK);
-    assert_int_equal(ls_sequential_create(&net, (ls_child[]){{"fc1", fc1}, {"drop", drop}, {"fc2", fc2}, {NULL, NULL}}),
-                     LS_OK);
-    return net;
-}
-
-static ls_optim *make_sgd(ls_module *net) {
-    ls_optim *sgd = NULL;
-    assert_int_equal(ls_sgd_create(&sgd, net, &(ls_sgd_options){.lr = 0.1, .momentum = 0.9}), LS_OK);
-    return sgd;
-}
 
 static ls_optim *make_adamw(ls_module *net) {
     ls_optim *adamw = NULL;
     assert_int_equal(ls_adamw_create(&adamw, net, &(ls_adamw_options){.lr = 0.01, .weight_decay = 0.1}), LS_OK);
     return adamw;
-}
-
-/* All elements of all parameters in storage order, for comparing bit for bit. */
-static uint8_t *snapshot(ls_module *net, size_t *size) {
-    *size = 0;
-    for (int i = 0; i < ls_module_parameter_count(net); i++)
-        *size += (size_t)ls_tensor_numel(ls_module_parameter(net, i)) * sizeof(float);
-    uint8_t *bytes = test_malloc(*size), *next = bytes;
-    for (int i = 0; i < ls_module_parameter_count(net); i++) {
-        const ls_tensor *parameter = ls_module_parameter(net, i);
-        const size_t count = (size_t)ls_tensor_numel(parameter) * sizeof(float);
-        memcpy(next, ls_tensor_data(parameter), count);
-        next += count;
-    }
-    return bytes;
-}
-
-static void assert_same_weights(ls_module *a, ls_module *b) {
-    size_t a_size, b_size;
-    uint8_t *a_bytes = snapshot(a, &a_size), *b_bytes = snapshot(b, &b_size);
-    assert_int_equal(a_size, b_size);
-    assert_memory_equal(a_bytes, b_bytes, a_size);
-    test_free(a_bytes);
-    test_free(b_bytes);
 }
 
 /* ---- What is in the file ---- */
@@ -413,191 +341,6 @@ static void wrong_arguments_are_named(void **state) {
     ls_module_close(&net);
 }
 
-/* ---- Failures while saving ---- */
-
-/* Two states of one model, `old` of which is in the file. */
-typedef struct pair {
-    ls_module *old, *new;
-    ls_optim *old_sgd, *new_sgd;
-} pair;
-
-static pair make_pair(void) {
-    pair made;
-    ls_seed_set(1);
-    made.old = make_net(60);
-    ls_seed_set(2);
-    made.new = make_net(60);
-    made.old_sgd = make_sgd(made.old);
-    made.new_sgd = make_sgd(made.new);
-    assert_int_equal(ls_checkpoint_save(path, made.old, made.old_sgd, &(ls_checkpoint_state){.lr = 1}), LS_OK);
-    return made;
-}
-
-static void close_pair(pair *made) {
-    ls_optim_close(&made->old_sgd);
-    ls_optim_close(&made->new_sgd);
-    ls_module_close(&made->old);
-    ls_module_close(&made->new);
-}
-
-static void assert_file_holds(ls_module *expected) {
-    ls_module *read = make_net(60);
-    ls_optim *sgd = make_sgd(read);
-    ls_checkpoint_state at;
-    assert_int_equal(ls_checkpoint_load(path, read, sgd, &at), LS_OK);
-    assert_same_weights(read, expected);
-    ls_optim_close(&sgd);
-    ls_module_close(&read);
-}
-
-static void a_full_disk_leaves_the_old_checkpoint(void **state) {
-    (void)state;
-    pair both = make_pair();
-    const struct rlimit full = {.rlim_cur = 2000, .rlim_max = RLIM_INFINITY};
-    struct rlimit before;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    void (*const handler)(int) = signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
-    const ls_status status = ls_checkpoint_save(path, both.new, both.new_sgd, &(ls_checkpoint_state){.lr = 1});
-    setrlimit(RLIMIT_FSIZE, &before);
-    signal(SIGXFSZ, handler);
-    assert_int_equal(status, LS_ERR_IO);
-    assert_said(path);
-    assert_int_equal(access(partial, F_OK), -1);
-    assert_file_holds(both.old);
-    close_pair(&both);
-}
-
-/* The same on a file system that is really full. */
-static void a_full_file_system_leaves_the_old_checkpoint(void **state) {
-    (void)state;
-    if (mount("tmpfs", directory, "tmpfs", 0, "size=64k") != 0)
-        LS_SKIP("mounting a small file system needs root; the limit on file sizes stood in for it");
-    pair both = make_pair();
-    char filler[128];
-    snprintf(filler, sizeof filler, "%s/filler", directory);
-    FILE *file = fopen(filler, "w");
-    assert_non_null(file);
-    while (fputc('x', file) != EOF && fflush(file) == 0) {}
-    fclose(file);
-    const ls_status status = ls_checkpoint_save(path, both.new, both.new_sgd, &(ls_checkpoint_state){.lr = 1});
-    const bool is_clean = access(partial, F_OK) == -1;
-    if (status == LS_ERR_IO) assert_file_holds(both.old);
-    close_pair(&both);
-    assert_int_equal(status, LS_ERR_IO);
-    assert_said("No space left");
-    assert_true(is_clean);
-}
-
-static void die(void *argument) {
-    (void)argument;
-    kill(getpid(), SIGKILL);
-}
-
-static void killed_at_any_point_leaves_the_old_checkpoint_or_the_new(void **state) {
-    (void)state;
-    static const struct {
-        const char *point;
-        int count;
-        bool is_new;
-    } points[] = {{"checkpoint.save.tensor", 1, false},
-                  {"checkpoint.save.tensor", 8, false},
-                  {"file.replace.written", 1, false},
-                  {"file.replace.synced", 1, false},
-                  {"file.replace.renamed", 1, true}};
-    pair both = make_pair();
-    for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
-        assert_int_equal(ls_checkpoint_save(path, both.old, both.old_sgd, &(ls_checkpoint_state){.lr = 1}), LS_OK);
-        const pid_t child = fork();
-        if (child == 0) {
-            ls_at_point(points[i].point, -1, points[i].count, die, NULL);
-            ls_checkpoint_save(path, both.new, both.new_sgd, &(ls_checkpoint_state){.lr = 1});
-            _exit(0);
-        }
-        int status;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFSIGNALED(status));
-        assert_file_holds(points[i].is_new ? both.new : both.old);
-    }
-    /* And the next one clears up. */
-    assert_int_equal(ls_checkpoint_save(path, both.new, both.new_sgd, &(ls_checkpoint_state){.lr = 1}), LS_OK);
-    assert_int_equal(access(partial, F_OK), -1);
-    close_pair(&both);
-}
-
-static void a_reader_never_sees_a_part(void **state) {
-    (void)state;
-    pair both = make_pair();
-    const pid_t child = fork();
-    if (child == 0) {
-        for (int i = 0; i < 60; i++) {
-            const bool is_new = i % 2 == 0;
-            if (ls_checkpoint_save(path, is_new ? both.new : both.old, is_new ? both.new_sgd : both.old_sgd, NULL))
-                _exit(1);
-        }
-        _exit(0);
-    }
-    ls_module *read = make_net(60);
-    size_t size;
-    uint8_t *old = snapshot(both.old, &size), *new = snapshot(both.new, &size);
-    int status = 0;
-    while (waitpid(child, &status, WNOHANG) == 0) {
-        assert_int_equal(ls_checkpoint_load(path, read, NULL, NULL), LS_OK);
-        uint8_t *seen = snapshot(read, &size);
-        assert_true(memcmp(seen, old, size) == 0 || memcmp(seen, new, size) == 0);
-        test_free(seen);
-    }
-    assert_int_equal(status, 0);
-    test_free(old);
-    test_free(new);
-    ls_module_close(&read);
-    close_pair(&both);
-}
-
-static void a_fault_at_any_call_of_saving_leaves_the_old_checkpoint(void **state) {
-    (void)state;
-    pair both = make_pair();
-    assert_file_holds(both.old); /* so that the arena's free lists are as long as they get */
-    LS_EACH_FAULT(LS_FAULT_MEMORY | LS_FAULT_SYSCALL | LS_FAULT_THREAD) {
-        const ls_status status = ls_checkpoint_save(path, both.new, both.new_sgd, &(ls_checkpoint_state){.lr = 1});
-        const bool was_met = ls_fault_was_met(), is_last = strstr(ls_last_error(), "cannot be synced") != NULL;
-        ls_fault_disarm();
-        if (!was_met)
-            assert_int_equal(status, LS_OK);
-        else {
-            assert_fault_reported(status);
-            assert_file_holds(is_last ? both.new : both.old);
-            assert_int_equal(access(partial, F_OK), -1);
-            assert_int_equal(ls_checkpoint_save(path, both.old, both.old_sgd, &(ls_checkpoint_state){.lr = 1}), LS_OK);
-        }
-    }
-    assert_nothing_left();
-    close_pair(&both);
-}
-
-static void a_fault_at_any_call_of_loading_changes_nothing(void **state) {
-    (void)state;
-    pair both = make_pair();
-    size_t size;
-    uint8_t *before = snapshot(both.new, &size);
-    LS_EACH_FAULT(LS_FAULT_MEMORY | LS_FAULT_SYSCALL | LS_FAULT_THREAD) {
-        ls_checkpoint_state at;
-        const ls_status status = ls_checkpoint_load(path, both.new, both.new_sgd, &at);
-        if (!ls_fault_was_met())
-            assert_int_equal(status, LS_OK);
-        else {
-            assert_fault_reported(status);
-            uint8_t *after = snapshot(both.new, &size);
-            assert_memory_equal(before, after, size);
-            test_free(after);
-        }
-    }
-    assert_same_weights(both.old, both.new);
-    assert_nothing_left();
-    test_free(before);
-    close_pair(&both);
-}
-
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
     const struct CMUnitTest tests[] = {
@@ -610,12 +353,6 @@ int main(void) {
         TEST(hostile_metadata_is_refused),
         TEST(a_damaged_file_changes_nothing),
         TEST(wrong_arguments_are_named),
-        TEST(a_full_disk_leaves_the_old_checkpoint),
-        TEST(a_full_file_system_leaves_the_old_checkpoint),
-        TEST(killed_at_any_point_leaves_the_old_checkpoint_or_the_new),
-        TEST(a_reader_never_sees_a_part),
-        TEST(a_fault_at_any_call_of_saving_leaves_the_old_checkpoint),
-        TEST(a_fault_at_any_call_of_loading_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
