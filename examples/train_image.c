@@ -487,7 +487,10 @@ int main(int argc, char **argv) {
     close_all(&t);
     if (status || !is_open) return 1;
     if (t.rank == 0) draw_curves(&t);
-    say(&t, "results are in %s: " CHECKPOINT ", training.csv, loss.csv, curves.svg, curves.png, trace/\n",
-        t.options.output);
+    static const char *const made[] = {CHECKPOINT, "training.csv", "loss.csv", "curves.svg", "curves.png", "trace"};
+    say(&t, "results are in %s:", t.options.output);
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+        if (access(made[i], F_OK) == 0) say(&t, " %s", made[i]);
+    say(&t, "\n");
     return 0;
 }
