@@ -488,9 +488,9 @@ int main(int argc, char **argv) {
     if (status || !is_open) return 1;
     if (t.rank == 0) draw_curves(&t);
     static const char *const made[] = {CHECKPOINT, "training.csv", "loss.csv", "curves.svg", "curves.png", "trace"};
-    say(&t, "results are in %s:", t.options.output);
-    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
-        if (access(made[i], F_OK) == 0) say(&t, " %s", made[i]);
-    say(&t, "\n");
+    char list[128] = "";
+    for (size_t i = 0, used = 0; i < sizeof made / sizeof *made; i++)
+        if (access(made[i], F_OK) == 0) used += (size_t)snprintf(list + used, sizeof list - used, " %s", made[i]);
+    say(&t, "results are in %s:%s\n", t.options.output, list);
     return 0;
 }
