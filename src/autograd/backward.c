@@ -30,6 +30,7 @@ static void pass_fail(backward_pass *pass, ls_status status) {
 
 /* ---- The walk ---- */
 
+/* Held, so that letting go of its consumers does not free it before its turn. */
 static void reach_node(backward_pass *pass, autograd_node *node) {
     if (node->is_reached) return;
     node->is_reached = true;
@@ -42,6 +43,7 @@ static void reach_node(backward_pass *pass, autograd_node *node) {
     pass->last = node;
 }
 
+/* Each edge is one contribution to come. */
 static void reach_leaf(backward_pass *pass, ls_tensor *tensor) {
     autograd_leaf *leaf = leaf_of(tensor);
     leaf->pending++;
@@ -104,6 +106,7 @@ static void find_participants(backward_pass *pass, ls_tensor *loss) {
 /* ---- Newest first: a merge sort of the list, bottom up ---- */
 
 static autograd_node *merge(autograd_node *a, autograd_node *b) {
+    /* `end` is where the next node is to be linked in. */
     autograd_node *first = NULL, **end = &first;
     while (a && b) {
         autograd_node **larger = a->sequence > b->sequence ? &a : &b;
@@ -138,6 +141,7 @@ static ls_status seed(backward_pass *pass, ls_tensor *loss) {
     const ls_kernels *kernels = kernels_for(loss->dtype);
     ls_tensor *one = NULL;
     LS_TRY(tensor_create_raw(&one, loss->dtype, loss->ndim, loss->dims, loss->layout));
+    /* d loss / d loss. */
     ls_status status = kernels->fill(1, 1, one->data);
     if (status == LS_OK && !pass->first) status = leaf_contribute(leaf_of(loss), &one);
     if (status == LS_OK && pass->first) {
@@ -151,6 +155,7 @@ static ls_status seed(backward_pass *pass, ls_tensor *loss) {
 static ls_status compute_node(autograd_node *node) {
     LS_TRY(node_check_saved(node));
     backward_call call = {.node = node, .kernels = kernels_for(node->dtype), .grad = node->grad};
+    /* The op may give the gradient on, or change it in place. */
     node->grad = NULL;
     const ls_status status = node->op->backward(&call);
     ls_tensor_close(&call.grad);
@@ -219,6 +224,7 @@ ls_status ls_backward(ls_tensor *loss) {
     pass.state->is_in_backward = true;
     if (ls_step_status() != LS_OK) pass.failure = pass.state->step_error;
 
+    /* No error ends this early: whoever takes part must hear of it, since peers may be waiting. */
     find_participants(&pass, loss);
     begin_observers(&pass);
     compute(&pass, loss);

@@ -44,9 +44,11 @@ static void draw_sample(const mask_draw *draw, int64_t outer, int64_t outer_stri
 static void draw_mask(const ls_tensor *x, double probability, uint32_t layer, uint8_t *mask) {
     const int64_t samples = x->ndim > 0 ? x->dims[0] : 1;
     const int64_t elements = samples > 0 ? x->numel / samples : 0;
+    /* Samples are the first dim; a scalar is one sample of one element. */
     mask_draw draw = {.key = random_dropout_key(layer), .threshold = (uint64_t)(probability * 0x1p32)};
     for (int64_t n = 0; n < samples; n++, mask += elements) {
         draw.sample = (uint64_t)random_sample_index(n, samples);
+        /* Channels are the slow logical dim, and the fast one in memory. */
         if (x->layout == LS_LAYOUT_NHWC)
             draw_sample(&draw, x->dims[1], 1, x->dims[2] * x->dims[3], x->dims[1], mask);
         else
@@ -64,6 +66,7 @@ ls_tensor *ls_dropout(ls_tensor *x, double probability, uint32_t layer) {
     if (op_output_like(&call, x)) {
         mask = arena_take((size_t)x->numel);
         if (mask) {
+            /* One byte an element until backward: cheaper than drawing again. */
             draw_mask(x, probability, layer, mask);
             call.status = call.kernels->mask_scale((size_t)x->numel, factor, x->data, mask, call.output->data);
         } else {

@@ -29,6 +29,7 @@ ls_tensor *ls_add(ls_tensor *a, ls_tensor *b) {
 
 /* ---- y = a b: da = dy b, db = dy a ---- */
 
+/* The gradient of one factor, from the other. */
 static ls_status mul_by(backward_call *call, int input, const ls_tensor *other) {
     if (!op_is_wanted(call, input)) return LS_OK;
     ls_tensor *gradient = op_make_gradient(call, input);
@@ -51,6 +52,7 @@ ls_tensor *ls_mul(ls_tensor *a, ls_tensor *b) {
     op_call call = op_begin(&mul_op, (ls_tensor *[]){a, b}, 2);
     if (check_alike(&call, a, b) && op_output_like(&call, a))
         call.status = call.kernels->mul((size_t)a->numel, a->data, b->data, call.output->data);
+    /* Each factor is saved for the other's sake alone. */
     if (op_wants(&call, 1)) op_save(&call, 0, "first input", a);
     if (op_wants(&call, 0)) op_save(&call, 1, "second input", b);
     return op_end(&call);
@@ -58,6 +60,7 @@ ls_tensor *ls_mul(ls_tensor *a, ls_tensor *b) {
 
 /* ---- y = factor a: da = factor dy ---- */
 
+/* In place: nobody else has the output's gradient. */
 static ls_status scale_backward(backward_call *call) {
     ls_tensor *grad = call->grad;
     LS_TRY(call->kernels->scale((size_t)grad->numel, call->node->attributes.factor, grad->data, grad->data));

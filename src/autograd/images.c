@@ -10,6 +10,7 @@
 enum { INPUT_X, INPUT_WEIGHT, INPUT_BIAS };
 enum { SAVED_X, SAVED_WEIGHT };
 
+/* The version lets the kernels keep a packed copy of the weight. */
 static ls_status conv2d_backward_data(backward_call *call) {
     if (!op_is_wanted(call, INPUT_X)) return LS_OK;
     const ls_tensor *weight = call->node->saved[SAVED_WEIGHT].tensor;
@@ -22,6 +23,7 @@ static ls_status conv2d_backward_data(backward_call *call) {
     return status;
 }
 
+/* Straight into the leaves' memory, a bucket for instance. */
 static ls_status conv2d_backward_weight(backward_call *call) {
     kernels_target weight, bias;
     if (!op_is_wanted(call, INPUT_WEIGHT) && !op_is_wanted(call, INPUT_BIAS)) return LS_OK;
@@ -53,6 +55,7 @@ static bool check_shapes(op_call *call, const ls_tensor *x, const ls_tensor *wei
     return call->status == LS_OK;
 }
 
+/* On images that are nhwc already. */
 static ls_tensor *conv2d_nhwc(ls_tensor *x, ls_tensor *weight, ls_tensor *bias, int stride, int padding) {
     if (!x) return NULL;
     op_call call = op_begin(&conv2d_op, (ls_tensor *[]){x, weight, bias}, 3);
@@ -66,6 +69,7 @@ static ls_tensor *conv2d_nhwc(ls_tensor *x, ls_tensor *weight, ls_tensor *bias, 
                                   .kernel_width = weight->dims[3],
                                   .stride = stride,
                                   .padding = padding};
+    /* A stride of 0 would divide by it. */
     const int64_t height = stride > 0 ? kernels_conv2d_out_height(&shape) : 0;
     const int64_t width = stride > 0 ? kernels_conv2d_out_width(&shape) : 0;
     if (padding < 0 || height <= 0 || width <= 0)
@@ -75,6 +79,7 @@ static ls_tensor *conv2d_nhwc(ls_tensor *x, ls_tensor *weight, ls_tensor *bias, 
     if (op_output(&call, 4, (int64_t[]){shape.batch, shape.out_channels, height, width}, LS_LAYOUT_NHWC))
         call.status = call.kernels->conv2d_forward(&shape, x->data, weight->data, ls_tensor_version(weight),
                                                    bias ? bias->data : NULL, call.output->data);
+    /* x for the gradient of the weight, the weight for that of x: a frozen layer saves less. */
     if (op_wants(&call, INPUT_WEIGHT) || op_wants(&call, INPUT_BIAS)) op_save(&call, SAVED_X, "input", x);
     if (op_wants(&call, INPUT_X)) op_save(&call, SAVED_WEIGHT, "weight", weight);
     if (call.node) call.node->attributes.conv2d = shape;
@@ -93,6 +98,7 @@ ls_tensor *ls_conv2d(ls_tensor *x, ls_tensor *weight, ls_tensor *bias, int strid
 
 /* ---- Max-pooling: the gradient goes to where the largest value was ---- */
 
+/* From the places alone: neither input nor output is saved. */
 static ls_status max_pool2d_backward(backward_call *call) {
     ls_tensor *gradient = op_make_gradient(call, 0);
     if (!gradient) return LS_ERR_MEMORY;
@@ -121,6 +127,7 @@ static ls_tensor *max_pool2d_nhwc(ls_tensor *x, int kernel, int stride) {
                   (long long)shape.in_height, (long long)shape.in_width);
     void *argmax = NULL;
     if (op_output(&call, 4, (int64_t[]){shape.batch, shape.channels, height, width}, LS_LAYOUT_NHWC)) {
+        /* Kept by the node, or given back below when nothing is recorded. */
         argmax = arena_take((size_t)call.output->numel * sizeof(int32_t));
         call.status =
             argmax ? call.kernels->max_pool2d_forward(&shape, x->data, call.output->data, argmax) : LS_ERR_MEMORY;

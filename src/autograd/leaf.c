@@ -54,6 +54,7 @@ ls_status ls_tensor_set_requires_grad(ls_tensor *tensor, bool requires_grad) {
     return LS_OK;
 }
 
+/* For a result of an op: whether it was recorded. */
 bool ls_tensor_requires_grad(const ls_tensor *tensor) {
     if (!tensor) return false;
     const autograd_leaf *leaf = leaf_of(tensor);
@@ -65,6 +66,7 @@ ls_tensor *ls_tensor_grad(const ls_tensor *tensor) {
     return leaf && leaf->has_grad ? leaf->grad : NULL;
 }
 
+/* The memory stays: the next backward stores into it. */
 void ls_tensor_zero_grad(ls_tensor *tensor) {
     autograd_leaf *leaf = leaf_of(tensor);
     if (leaf) leaf->has_grad = false;
@@ -72,6 +74,7 @@ void ls_tensor_zero_grad(ls_tensor *tensor) {
 
 /* ---- Contributions ---- */
 
+/* A leaf without a home gets memory with its first gradient, and keeps it. */
 static ls_status make_memory(autograd_leaf *leaf) {
     const ls_tensor *like = leaf->tensor;
     if (leaf->grad) return LS_OK;
@@ -85,12 +88,14 @@ ls_status leaf_target(autograd_leaf *leaf, kernels_target *target) {
 }
 
 void leaf_contributed(autograd_leaf *leaf) {
+    /* The kernel wrote through a bare pointer: say so to whoever caches by version. */
     leaf->has_grad = true;
     tensor_touch(leaf->grad);
     if (--leaf->pending == 0 && leaf->hook) leaf->hook(leaf->hook_context, leaf->hook_index);
 }
 
 ls_status leaf_contribute(autograd_leaf *leaf, ls_tensor **gradient) {
+    /* Added, copied into the memory there is, or taken over as that memory. */
     if (leaf->has_grad) {
         const ls_kernels *kernels = kernels_for(leaf->grad->dtype);
         if (!kernels) return LS_ERR_UNSUPPORTED;
@@ -117,6 +122,7 @@ ls_status autograd_leaf_set_hook(ls_tensor *tensor, autograd_leaf_hook hook, voi
     return LS_OK;
 }
 
+/* Outside a backward no leaf is. */
 bool autograd_leaf_is_reached(const ls_tensor *tensor) {
     const autograd_leaf *leaf = leaf_of(tensor);
     return leaf && leaf->is_reached;
@@ -131,6 +137,7 @@ ls_status autograd_leaf_set_home(ls_tensor *tensor, ls_tensor *home) {
         return ls_fail(LS_ERR_ARGUMENT, "autograd: the home of a gradient is %s, the leaf is %s",
                        tensor_describe(home, found), tensor_describe(tensor, expected));
     }
+    /* Memory of its own is made only for a gradient that has to go somewhere. */
     ls_tensor *place = ls_tensor_keep(home);
     if (!place && leaf->has_grad)
         LS_TRY(tensor_create_raw(&place, tensor->dtype, tensor->ndim, tensor->dims, tensor->layout));
@@ -144,5 +151,6 @@ ls_status autograd_leaf_set_home(ls_tensor *tensor, ls_tensor *home) {
 
 void autograd_leaf_set_has_grad(ls_tensor *tensor, bool has_grad) {
     autograd_leaf *leaf = leaf_of(tensor);
+    /* Without memory there is nothing that could hold one. */
     if (leaf && leaf->grad) leaf->has_grad = has_grad;
 }

@@ -18,6 +18,7 @@ static ls_status cross_entropy_backward(backward_call *call) {
 
 static const autograd_op cross_entropy_op = {.name = "cross_entropy_loss", .backward = cross_entropy_backward};
 
+/* Their values are looked at by the kernel, which names the sample. */
 static bool check_labels(op_call *call, const ls_tensor *logits, const ls_tensor *labels) {
     char found[TENSOR_TEXT_BYTES], found_labels[TENSOR_TEXT_BYTES];
     const bool is_label_type = labels->dtype == LS_I64 || labels->dtype == LS_U8;
@@ -38,6 +39,7 @@ ls_tensor *ls_cross_entropy_loss(ls_tensor *logits, const ls_tensor *labels) {
                                                           labels->data, probabilities->data, call.output->data);
     if (probabilities) op_save(&call, SAVED_PROBABILITIES, "probabilities", probabilities);
     op_save(&call, SAVED_LABELS, "labels", labels);
+    /* The node has its alias. */
     ls_tensor_close(&probabilities);
     return op_end(&call);
 }
@@ -46,6 +48,7 @@ ls_tensor *ls_cross_entropy_loss(ls_tensor *logits, const ls_tensor *labels) {
 
 enum { SAVED_X, SAVED_Y };
 
+/* Both are read again: neither is ours to write into. */
 static ls_status mse_backward(backward_call *call) {
     const ls_tensor *x = call->node->saved[SAVED_X].tensor, *y = call->node->saved[SAVED_Y].tensor;
     ls_tensor *gradient = op_make_gradient(call, 0);

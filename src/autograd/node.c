@@ -11,6 +11,7 @@ static void release_attachment(tensor_attachment *attachment) {
     node_let_go((autograd_node *)attachment);
 }
 
+/* The release function tells nodes from leaf records: both hang on the same pointer. */
 autograd_node *node_of(const ls_tensor *tensor) {
     tensor_attachment *attachment = tensor->attachment;
     return attachment && attachment->release == release_attachment ? (autograd_node *)attachment : NULL;
@@ -27,6 +28,7 @@ bool node_is_needed(ls_tensor *const *inputs, int count) {
     return false;
 }
 
+/* To the node rather than the tensor: the handle may go while the tape lives. */
 static autograd_edge edge_to(ls_tensor *input) {
     if (!input || !node_is_wanted(input)) return (autograd_edge){0};
     autograd_node *node = node_of(input);
@@ -39,6 +41,7 @@ autograd_node *node_create(const autograd_op *op, ls_tensor *const *inputs, int 
     autograd_state *state = autograd_state_here();
     autograd_node *node = arena_take(sizeof *node + (size_t)count * sizeof node->edges[0] + extra_bytes);
     if (!node) return NULL;
+    /* Edges are filled in below; the extra bytes are the op's. */
     memset(node, 0, sizeof *node);
     node->attachment.release = release_attachment;
     atomic_init(&node->holders, 1);
@@ -60,6 +63,7 @@ void *node_extra(autograd_node *node) {
 }
 
 void node_attach(autograd_node *node, ls_tensor *output) {
+    /* The gradient has the output's shape, and the output may be gone by then. */
     node->dtype = output->dtype;
     node->layout = output->layout;
     node->ndim = output->ndim;
@@ -69,6 +73,7 @@ void node_attach(autograd_node *node, ls_tensor *output) {
 
 ls_status node_save(autograd_node *node, int slot, const char *name, const ls_tensor *tensor) {
     autograd_saved *saved = &node->saved[slot];
+    /* An alias knows nothing of the tape: saving an output makes no circle. */
     LS_TRY(tensor_create_alias(&saved->tensor, tensor));
     saved->name = name;
     saved->version = ls_tensor_version(tensor);
@@ -76,6 +81,7 @@ ls_status node_save(autograd_node *node, int slot, const char *name, const ls_te
 }
 
 ls_status node_check_saved(const autograd_node *node) {
+    /* Views share the version with what they view, so a write through any of them is seen. */
     for (int i = 0; i < NODE_MOST_SAVED; i++) {
         const autograd_saved *saved = &node->saved[i];
         if (saved->tensor && saved->version != ls_tensor_version(saved->tensor))
@@ -98,6 +104,7 @@ void node_consume(autograd_node *node) {
     arena_give(node->memory);
     node->memory = NULL;
     if (node->op->destroy) node->op->destroy(node);
+    /* Cleared before letting go: what this frees may look at the node. */
     for (int i = 0; i < node->edge_count; i++) {
         autograd_edge edge = node->edges[i];
         node->edges[i] = (autograd_edge){0};

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+/* Few are ever listed: one a wrap. */
 static listed_observer *find(const autograd_observer *observer) {
     autograd_state *state = autograd_state_here();
     for (int i = 0; i < state->listed_count; i++)
@@ -29,6 +30,7 @@ static listed_observer *append(const autograd_observer *observer) {
     return entry;
 }
 
+/* However often the module runs, its owner hears of one backward. */
 ls_status autograd_observer_list(const autograd_observer *observer) {
     if (find(observer)) return LS_OK;
     LS_TRY(reserve(1, 0));
@@ -38,10 +40,12 @@ ls_status autograd_observer_list(const autograd_observer *observer) {
 
 /* ---- Marks: an identity on the tape that names the observer ---- */
 
+/* The gradient goes through as it is. */
 static ls_status mark_backward(backward_call *call) {
     return op_pass(call, 0, true);
 }
 
+/* Backward has passed the mark, or its tape was let go. */
 static void unlink_mark(autograd_node *mark) {
     autograd_state *state = autograd_state_here();
     autograd_node *previous = mark->attributes.mark.previous, *next = mark->attributes.mark.next;
@@ -68,6 +72,7 @@ static void link_mark(autograd_node *mark, const autograd_observer *observer) {
 ls_tensor *autograd_observer_mark(const autograd_observer *observer, ls_tensor *output) {
     if (!output || !node_is_needed(&output, 1)) return output;
     ls_tensor *result = NULL;
+    /* An alias, since the output's own node stays what the mark depends on. */
     ls_status status = reserve(0, 1);
     if (status == LS_OK) status = tensor_create_alias(&result, output);
     autograd_node *mark = status == LS_OK ? node_create(&mark_op, &output, 1, 0) : NULL;
@@ -85,6 +90,7 @@ ls_tensor *autograd_observer_mark(const autograd_observer *observer, ls_tensor *
 
 void autograd_observer_forget(const autograd_observer *observer) {
     autograd_state *state = autograd_state_here();
+    /* Marks on a tape that nobody has run backward yet outlive the owner. */
     for (autograd_node *mark = state->marks; mark; mark = mark->attributes.mark.next)
         if (mark->attributes.mark.observer == observer) mark->attributes.mark.observer = NULL;
     listed_observer *entry = find(observer);
@@ -99,6 +105,7 @@ void autograd_observer_forget(const autograd_observer *observer) {
 void marks_reach(const autograd_node *node) {
     const autograd_observer *observer = node->op == &mark_op ? node->attributes.mark.observer : NULL;
     if (!observer) return;
+    /* Not listed any more: a second backward after two forwards. reserve() has made room. */
     listed_observer *entry = find(observer);
     if (!entry) entry = append(observer);
     entry->takes_part = true;

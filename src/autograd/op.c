@@ -26,12 +26,14 @@ op_call op_begin(const autograd_op *op, ls_tensor *const *inputs, int count) {
                   ls_dtype_name(inputs[i]->dtype));
         return call;
     }
+    /* Without a node nothing is saved, and op_save and op_wants have nothing to do. */
     if (!node_is_needed(inputs, count)) return call;
     call.node = node_create(op, inputs, count, 0);
     if (!call.node) call.status = LS_ERR_MEMORY;
     return call;
 }
 
+/* The elements are not zeroed: every kernel stores all of them. */
 bool op_output(op_call *call, int ndim, const int64_t *dims, ls_layout layout) {
     if (call->status == LS_OK)
         call->status = tensor_create_raw(&call->output, call->kernels->dtype, ndim, dims, layout);
@@ -56,6 +58,7 @@ void op_refuse(op_call *call, const char *format, ...) {
     call->status = ls_fail(LS_ERR_ARGUMENT, "%s: %s", call->op->name, text);
 }
 
+/* A gradient flows where there is an edge. */
 bool op_wants(const op_call *call, int input) {
     return call->node && (call->node->edges[input].node || call->node->edges[input].leaf);
 }
@@ -66,11 +69,13 @@ void op_save(op_call *call, int slot, const char *name, const ls_tensor *tensor)
 
 ls_tensor *op_end(op_call *call) {
     if (call->status == LS_OK) {
+        /* From here on the output holds the node, and the scope the output. */
         if (call->node) node_attach(call->node, call->output);
         call->node = NULL; /* the output's */
         call->output = autograd_hold(call->output);
         if (!call->output) call->status = LS_ERR_MEMORY;
     } else {
+        /* The node was never attached: letting go of it frees what it saved. */
         ls_tensor_close(&call->output);
         node_let_go(call->node);
     }
@@ -93,6 +98,7 @@ ls_tensor *op_make_gradient(const backward_call *call, int input) {
     return status == LS_OK ? gradient : NULL;
 }
 
+/* The first contribution is taken as it is; later ones are added to it, in the order of the walk. */
 static ls_status node_contribute(autograd_node *node, ls_tensor **gradient) {
     if (!node->grad) {
         node->grad = *gradient;
@@ -105,6 +111,7 @@ static ls_status node_contribute(autograd_node *node, ls_tensor **gradient) {
 }
 
 ls_status op_give(const backward_call *call, int input, ls_tensor **gradient) {
+    /* Closed in any case: a node that took it has set it to NULL. */
     const autograd_edge *edge = &call->node->edges[input];
     const ls_status status =
         edge->node ? node_contribute(edge->node, gradient) : leaf_contribute(leaf_of(edge->leaf), gradient);
@@ -128,6 +135,7 @@ ls_status op_target(const backward_call *call, int input, kernels_target *target
     *target = (kernels_target){0};
     if (leaf) return leaf_target(leaf_of(leaf), target);
     if (!node) return LS_OK;
+    /* A weight that is itself computed: its gradient is an intermediate one. */
     target->accumulate = node->grad != NULL;
     ls_tensor *gradient = node->grad ? node->grad : op_make_gradient(call, input);
     if (!gradient) return LS_ERR_MEMORY;
@@ -138,5 +146,6 @@ ls_status op_target(const backward_call *call, int input, kernels_target *target
 
 void op_target_written(const backward_call *call, int input) {
     const autograd_edge *edge = &call->node->edges[input];
+    /* A leaf counts its contributions; a node's turn comes by its sequence. */
     if (edge->leaf) leaf_contributed(leaf_of(edge->leaf));
 }

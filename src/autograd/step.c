@@ -58,6 +58,7 @@ static void make_key(void) {
 ls_status autograd_reserve(void **array, int *capacity, int count, size_t entry_bytes) {
     if (count <= *capacity) return LS_OK;
     pthread_once(&key_once, make_key);
+    /* The key is set once there is something to clean up. */
     if (!has_key || pthread_setspecific(end_key, &state) != 0)
         return ls_fail(LS_ERR_MEMORY, "autograd: no thread-specific key is left");
     int room = *capacity > 0 ? *capacity : 8;
@@ -73,6 +74,7 @@ ls_status autograd_reserve(void **array, int *capacity, int count, size_t entry_
 
 /* ---- Holding ---- */
 
+/* Room before the hold changes hands, so that no tensor is lost between two owners. */
 static ls_status reserve_held(int count) {
     return autograd_reserve((void **)&state.held, &state.held_capacity, count, sizeof(ls_tensor *));
 }
@@ -119,6 +121,7 @@ int autograd_scope_open(void) {
 
 /* Moves one output to `place`, the end of what the scope around owns. */
 static ls_status hand_down(ls_tensor *output, int place) {
+    /* Found: swapped to its place. Not found: the input itself, or the same output twice, so one holder more. */
     int found = find_held(output, place);
     if (found < 0) {
         LS_TRY(reserve_held(state.held_count + 1));
@@ -167,6 +170,7 @@ ls_status autograd_failure_behind_null(const char *name) {
 }
 
 void ls_step_begin(void) {
+    /* The step goes on, to its one end, which reports this. */
     if (state.is_in_step) {
         autograd_fail(
             ls_fail(LS_ERR_STATE, "ls_step_begin: a step is open on this thread; end it with ls_step_end first"));
@@ -186,6 +190,7 @@ ls_status ls_step_end(void) {
         return ls_fail(LS_ERR_STATE,
                        "ls_step_end: called inside a module's forward or a backward; end the step after it");
     autograd_scope_close(state.step_scope, NULL, 0);
+    /* Whoever is still listed had no backward in this step, and its tape is gone. */
     state.listed_count = 0;
     autograd_give_back_empty_lists();
     state.is_in_step = false;
@@ -203,6 +208,7 @@ void ls_no_grad_begin(void) {
 }
 
 void ls_no_grad_end(void) {
+    /* One end too many is harmless. */
     if (state.no_grad_depth > 0) state.no_grad_depth--;
 }
 

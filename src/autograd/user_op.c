@@ -41,6 +41,7 @@ static ls_status user_backward(backward_call *call) {
     return status;
 }
 
+/* When backward has passed the op, or its tape is let go. */
 static void user_destroy(autograd_node *node) {
     if (node->attributes.user.destroy) node->attributes.user.destroy(node->attributes.user.context);
 }
@@ -66,7 +67,9 @@ static ls_status record(const char *name, ls_tensor *output, ls_tensor *const *i
                         ls_backward_function backward, void *context, void (*destroy)(void *context),
                         bool *is_recorded) {
     LS_TRY(check(name, output, inputs, input_count, backward));
+    /* Nothing to record is no error: evaluation runs the same code. */
     if (!node_is_needed(inputs, input_count)) return LS_OK;
+    /* The name is copied: errors may quote it long after the call. */
     const size_t name_bytes = strlen(name) + 1;
     autograd_node *node = node_create(&user_op, inputs, input_count, name_bytes);
     if (!node) return LS_ERR_MEMORY;
@@ -92,6 +95,7 @@ ls_tensor *ls_op_record(const char *name, ls_tensor *output, ls_tensor *const *i
     const bool is_null = !output || has_null(inputs, input_count); /* an earlier op failed */
     const bool is_held = output && autograd_is_held(output);       /* ops without gradients have made it, say */
     if (!is_null) status = record(name, output, inputs, input_count, backward, context, destroy, &is_recorded);
+    /* With no node to do it later. */
     if (!is_recorded && destroy) destroy(context);
     if (is_null || status != LS_OK) {
         if (!is_held) ls_tensor_close(&output);

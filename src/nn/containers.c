@@ -11,6 +11,7 @@ static ls_status sequential_forward(void *context, ls_module *self, ls_tensor *c
     if (input_count != 1 || output_count != 1)
         return ls_fail(LS_ERR_ARGUMENT, "ls_sequential: one input and one output; %d and %d were given", input_count,
                        output_count);
+    /* The input is the caller's and is never dropped. */
     ls_tensor *x = inputs[0];
     for (int i = 0; i < self->child_count && x; i++) {
         ls_tensor *y = ls_module_forward(self->children[i].module, x);
@@ -49,6 +50,7 @@ static bool add(builder *made, const char *name, ls_status status) {
     return true;
 }
 
+/* Children made before one failed are closed. */
 static ls_status build(builder *made, ls_module **module) {
     *module = NULL;
     if (made->status == LS_OK) return ls_sequential_create(module, made->children);
@@ -56,6 +58,7 @@ static ls_status build(builder *made, ls_module **module) {
     return made->status;
 }
 
+/* Layers without parameters have names too, which no file ever shows. */
 ls_status ls_mlp_create(ls_module **module, const ls_layer_options *options) {
     builder made = {0};
     (void)(add(&made, "flatten", ls_flatten_create(place(&made))) &&
@@ -67,6 +70,7 @@ ls_status ls_mlp_create(ls_module **module, const ls_layer_options *options) {
     return build(&made, module);
 }
 
+/* Two halvings take 28 to 7, so that fc1 sees 64 x 7 x 7 = 3136 values. */
 ls_status ls_lenet_create(ls_module **module, const ls_layer_options *options) {
     const ls_layer_options chosen = options ? *options : (ls_layer_options){0};
     const ls_conv2d_options conv = {.dtype = chosen.dtype, .without_bias = chosen.without_bias, .padding = 2};

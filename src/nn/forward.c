@@ -15,6 +15,7 @@ static bool has_null(ls_tensor *const *tensors, int count) {
     return false;
 }
 
+/* The forward proper, in a scope of its own. */
 static ls_status run(ls_module *module, ls_tensor *const *inputs, int input_count, ls_tensor **outputs,
                      int output_count) {
     if (has_null(inputs, input_count)) return autograd_failure_behind_null("ls_module_forward");
@@ -27,6 +28,7 @@ static ls_status run(ls_module *module, ls_tensor *const *inputs, int input_coun
     return status != LS_OK ? status : close_status;
 }
 
+/* The hook may hand out another tensor: a view that marks the tape. */
 static ls_status run_after(ls_module *module, ls_tensor **outputs, int output_count) {
     for (int i = 0; i < output_count && module->hooks.after; i++) {
         outputs[i] = module->hooks.after(module->hooks.context, outputs[i]);
@@ -48,6 +50,7 @@ static ls_status run_hooked(ls_module *module, ls_tensor *const *inputs, int inp
 
 ls_status ls_module_forward_many(ls_module *module, ls_tensor *const *inputs, int input_count, ls_tensor **outputs,
                                  int output_count) {
+    /* Outputs are NULL unless all went well. */
     if (output_count > 0) memset(outputs, 0, (size_t)output_count * sizeof(ls_tensor *));
     if (!module) return autograd_fail(ls_fail(LS_ERR_ARGUMENT, "ls_module_forward: the module is NULL"));
     const ls_status status = module->has_hooks ? run_hooked(module, inputs, input_count, outputs, output_count)
@@ -56,6 +59,7 @@ ls_status ls_module_forward_many(ls_module *module, ls_tensor *const *inputs, in
     return autograd_fail(status);
 }
 
+/* The status is in the step; the caller passes the NULL on. */
 ls_tensor *ls_module_forward(ls_module *module, ls_tensor *input) {
     ls_tensor *output = NULL;
     ls_module_forward_many(module, &input, 1, &output, 1);

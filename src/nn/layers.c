@@ -8,6 +8,7 @@
 #include <math.h>
 
 ls_status nn_draw_uniform(ls_tensor *tensor, double bound) {
+    /* Drawn in logical order, whatever the layout: the same seed yields the same net everywhere. */
     const int64_t count = ls_tensor_numel(tensor);
     void *values = ls_alloc_array((size_t)count, ls_dtype_size(ls_tensor_dtype(tensor)));
     if (!values) return LS_ERR_MEMORY;
@@ -23,6 +24,7 @@ ls_status nn_draw_uniform(ls_tensor *tensor, double bound) {
     return status;
 }
 
+/* The module takes the tensor over, also when it refuses it. */
 static ls_status add_drawn(ls_module *module, const char *name, ls_dtype dtype, int ndim, const int64_t *dims,
                            ls_layout layout, double bound) {
     ls_tensor *tensor = NULL;
@@ -36,6 +38,7 @@ static ls_status add_drawn(ls_module *module, const char *name, ls_dtype dtype, 
 /* A layer's weight and bias [out], both from U(-1/sqrt(fan_in), 1/sqrt(fan_in)). */
 static ls_status add_weight_and_bias(ls_module *module, ls_dtype dtype, int ndim, const int64_t *dims, ls_layout layout,
                                      bool has_bias) {
+    /* What one output sums over: all dims of the weight but the first. */
     double fan_in = 1;
     for (int i = 1; i < ndim; i++) fan_in *= (double)dims[i];
     const double bound = fan_in > 0 ? 1 / sqrt(fan_in) : 0;
@@ -65,6 +68,7 @@ static ls_status check_counts(int input_count, int output_count) {
 
 /* ---- Linear ---- */
 
+/* Parameters in the order in which they were added: weight, then bias, which may be absent. */
 static ls_status linear_forward(void *context, ls_module *self, ls_tensor *const *inputs, int input_count,
                                 ls_tensor **outputs, int output_count) {
     (void)context;
@@ -86,6 +90,7 @@ ls_status ls_linear_create(ls_module **module, int64_t in, int64_t out, const ls
 
 /* ---- Convolution and pooling ---- */
 
+/* Square, in both dims alike. */
 typedef struct window {
     int kernel, stride, padding;
 } window;
@@ -99,6 +104,7 @@ static ls_status conv2d_forward(void *context, ls_module *self, ls_tensor *const
     return LS_OK;
 }
 
+/* At creation, where the mistake is, rather than in the first forward. */
 static ls_status check_window(const char *layer, const window *shape) {
     if (shape->kernel > 0 && shape->stride > 0 && shape->padding >= 0) return LS_OK;
     return ls_fail(LS_ERR_ARGUMENT,
@@ -129,6 +135,7 @@ static ls_status max_pool2d_forward(void *context, ls_module *self, ls_tensor *c
 }
 
 ls_status ls_max_pool2d_create(ls_module **module, int kernel, int stride) {
+    /* By default windows do not overlap. */
     const window shape = {.kernel = kernel, .stride = stride ? stride : kernel};
     *module = NULL;
     LS_TRY(check_window("ls_max_pool2d_create", &shape));
@@ -167,6 +174,7 @@ static ls_status dropout_forward(void *context, ls_module *self, ls_tensor *cons
                                  ls_tensor **outputs, int output_count) {
     LS_TRY(check_counts(input_count, output_count));
     const double probability = *(const double *)context;
+    /* The place in the tree keeps two layers' draws apart. In evaluation the input itself is handed on. */
     outputs[0] = self->is_training ? ls_dropout(inputs[0], probability, self->order) : inputs[0];
     return LS_OK;
 }

@@ -9,6 +9,7 @@
 
 /* ---- Closing ---- */
 
+/* A child that somebody else holds lives on, as a root. */
 static void free_children(ls_module *module) {
     for (int i = 0; i < module->child_count; i++) {
         nn_child *child = &module->children[i];
@@ -45,6 +46,7 @@ ls_module *nn_module_keep(ls_module *module) {
 
 /* ---- Making ---- */
 
+/* Dots separate the levels of full names, in files too. */
 static ls_status check_name(const ls_module *module, const char *name) {
     if (!name || !name[0] || strchr(name, '.'))
         return ls_fail(LS_ERR_ARGUMENT, "module: the name \"%s\" is not allowed; names are not empty and have no dot",
@@ -60,6 +62,7 @@ static ls_status check_name(const ls_module *module, const char *name) {
     return LS_OK;
 }
 
+/* A row without a module ends the list. */
 static int count_children(const ls_child *children) {
     int count = 0;
     while (children && children[count].module) count++;
@@ -74,6 +77,7 @@ static ls_status add_child(ls_module *parent, const ls_child *child, int index) 
     if (child->module->parent)
         return ls_fail(LS_ERR_STATE, "module: the child \"%s\" already belongs to a module; create one for each place",
                        name);
+    /* Entered before the status is looked at: a refused child is taken over as well. */
     const ls_status status = check_name(parent, name);
     nn_child *place = &parent->children[parent->child_count++];
     child->module->parent = parent;
@@ -83,6 +87,7 @@ static ls_status add_child(ls_module *parent, const ls_child *child, int index) 
     return place->name ? LS_OK : LS_ERR_MEMORY;
 }
 
+/* What the caller handed over, when there is no module yet to own it. */
 static void close_all(const ls_child *children) {
     for (int i = 0; children && children[i].module; i++) {
         ls_module *child = children[i].module;
@@ -92,6 +97,7 @@ static void close_all(const ls_child *children) {
     }
 }
 
+/* Depth first, a parent before its children. */
 static void number_modules(ls_module *module, uint32_t *next) {
     module->order = (*next)++;
     for (int i = 0; i < module->child_count; i++) number_modules(module->children[i].module, next);
@@ -124,6 +130,7 @@ ls_status ls_module_create(ls_module **module, const ls_module_callbacks *callba
         free_module(made);
         return status;
     }
+    /* The new root numbers its whole tree; a later one will do so again. */
     uint32_t next = 0;
     number_modules(made, &next);
     *module = made;
@@ -141,6 +148,7 @@ ls_status nn_module_create_layer(ls_module **module,
         if (!context) return LS_ERR_MEMORY;
         memcpy(context, config, bytes);
     }
+    /* The layer owns its copy: destroyed with the module. */
     const ls_module_callbacks callbacks = {.forward = forward, .destroy = ls_free, .context = context};
     const ls_status status = ls_module_create(module, &callbacks, NULL);
     if (status != LS_OK) ls_free(context);
@@ -150,6 +158,7 @@ ls_status nn_module_create_layer(ls_module **module,
 /* ---- Parameters and buffers ---- */
 
 static ls_status append_row(nn_table *table, const char *name, ls_tensor *tensor) {
+    /* A new array rather than a grown one: on error the old one is as it was. */
     nn_row *rows = ls_alloc_array((size_t)table->count + 1, sizeof rows[0]);
     char *copy = rows ? ls_strdup(name) : NULL;
     if (!copy) {
@@ -178,6 +187,7 @@ static ls_status add_tensor(ls_module *module, nn_kind kind, const char *name, l
         ls_tensor_close(&tensor);
         return status;
     }
+    /* The tables above must know the tensor, or the module must not. */
     status = nn_tables_refresh(module);
     if (status != LS_OK) {
         nn_row *row = &table->rows[--table->count];
@@ -208,6 +218,7 @@ ls_module *ls_module_child(ls_module *module, const char *name) {
     return NULL;
 }
 
+/* Children given to the tree later keep their own mode. */
 void ls_module_train(ls_module *module, bool is_training) {
     if (!module) return;
     module->is_training = is_training;

@@ -19,6 +19,7 @@ void nn_table_clear(nn_table *table, bool holds_tensors) {
     *table = (nn_table){0};
 }
 
+/* Linear: nets have tensors by the hundreds, and this runs when one is built. */
 static bool holds(const nn_table *table, const ls_tensor *tensor) {
     for (int i = 0; i < table->count; i++)
         if (table->rows[i].tensor == tensor) return true;
@@ -45,6 +46,7 @@ static const nn_table *table_of(const ls_module *child, const ls_module *changed
 
 static ls_status make_fresh(ls_module *module, const ls_module *changed, nn_kind kind) {
     nn_table *fresh = &module->fresh[kind];
+    /* At most as many rows as there are names; tied ones leave some unused. */
     int room = module->own[kind].count;
     for (int i = 0; i < module->child_count; i++) room += table_of(module->children[i].module, changed, kind)->count;
     fresh->rows = ls_alloc_array((size_t)room, sizeof fresh->rows[0]);
@@ -59,6 +61,7 @@ static ls_status make_fresh(ls_module *module, const ls_module *changed, nn_kind
 
 ls_status nn_tables_refresh(ls_module *module) {
     ls_status status = LS_OK;
+    /* First all levels anew, upwards; then all of them are put in place, or none. */
     const ls_module *below = NULL;
     for (ls_module *level = module; level && status == LS_OK; below = level, level = level->parent)
         for (int kind = 0; kind < NN_KINDS && status == LS_OK; kind++) status = make_fresh(level, below, (nn_kind)kind);

@@ -11,6 +11,7 @@ const void *ls_tensor_data(const ls_tensor *tensor) {
     return tensor ? tensor->data : NULL;
 }
 
+/* Whoever asks for it is taken to write: that is all a version can know. */
 void *ls_tensor_data_mut(ls_tensor *tensor) {
     if (!tensor) return NULL;
     tensor_touch(tensor);
@@ -19,10 +20,12 @@ void *ls_tensor_data_mut(ls_tensor *tensor) {
 
 ls_status ls_tensor_copy_in(ls_tensor *tensor, const void *values) {
     if (!tensor) return ls_fail(LS_ERR_ARGUMENT, "ls_tensor_copy_in: the tensor is NULL");
+    /* An empty tensor needs no values. */
     if (tensor->numel == 0) return LS_OK;
     if (!values) return ls_fail(LS_ERR_ARGUMENT, "ls_tensor_copy_in: values is NULL");
     const int64_t *dims = tensor->dims;
     const size_t size = ls_dtype_size(tensor->dtype);
+    /* [n][c][h w] to [n][h w][c], and [out][in][kh kw] to [kh kw][in][out]. */
     switch (tensor->layout) {
     case LS_LAYOUT_PLAIN: memcpy(tensor->data, values, tensor_bytes(tensor)); break;
     case LS_LAYOUT_NHWC: kernels_transpose(size, dims[0], dims[1], dims[2] * dims[3], values, tensor->data); break;
@@ -38,6 +41,7 @@ ls_status ls_tensor_copy_out(const ls_tensor *tensor, void *values) {
     if (!values) return ls_fail(LS_ERR_ARGUMENT, "ls_tensor_copy_out: values is NULL");
     const int64_t *dims = tensor->dims;
     const size_t size = ls_dtype_size(tensor->dtype);
+    /* The same the other way round. */
     switch (tensor->layout) {
     case LS_LAYOUT_PLAIN: memcpy(values, tensor->data, tensor_bytes(tensor)); break;
     case LS_LAYOUT_NHWC: kernels_transpose(size, dims[0], dims[2] * dims[3], dims[1], tensor->data, values); break;
@@ -46,6 +50,7 @@ ls_status ls_tensor_copy_out(const ls_tensor *tensor, void *values) {
     return LS_OK;
 }
 
+/* As a double, so that a loss can be printed or compared whatever its type. */
 double ls_tensor_item(const ls_tensor *tensor) {
     if (!tensor) {
         ls_fail(LS_ERR_ARGUMENT, "ls_tensor_item: the tensor is NULL: an earlier operation failed");

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Questions about NULL, an earlier failure, get the answers of nothing: no dims, no elements. */
 ls_dtype ls_tensor_dtype(const ls_tensor *tensor) {
     return tensor ? tensor->dtype : LS_F32;
 }
@@ -20,6 +21,7 @@ int ls_tensor_ndim(const ls_tensor *tensor) {
 
 int64_t ls_tensor_dim(const ls_tensor *tensor, int index) {
     if (!tensor) return 0;
+    /* As in PyTorch, -1 is the last. */
     const int place = index < 0 ? index + tensor->ndim : index;
     if (place < 0 || place >= tensor->ndim) {
         ls_fail(LS_ERR_ARGUMENT, "ls_tensor_dim: there is no dim %d in a tensor of %d dims", index, tensor->ndim);
@@ -53,6 +55,7 @@ void tensor_strides(const ls_tensor *tensor, int64_t *strides) {
 }
 
 bool tensor_is_plain(const ls_tensor *tensor) {
+    /* The usual case costs a comparison. */
     if (tensor->layout == LS_LAYOUT_PLAIN) return true;
     /* Dims of one element have no neighbours to be far from. */
     int64_t strides[LS_MAX_DIMS] = {0}, distance = 1;
@@ -64,6 +67,7 @@ bool tensor_is_plain(const ls_tensor *tensor) {
     return true;
 }
 
+/* Dims past ndim are zero in every tensor, but only those before it are looked at. */
 bool tensor_is_same_shape(const ls_tensor *a, const ls_tensor *b) {
     return a->ndim == b->ndim && memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof a->dims[0]) == 0;
 }
@@ -75,6 +79,7 @@ bool tensor_is_alike(const ls_tensor *a, const ls_tensor *b) {
 const char *tensor_describe(const ls_tensor *tensor, char text[TENSOR_TEXT_BYTES]) {
     static const char *const layouts[] = {
         [LS_LAYOUT_PLAIN] = "", [LS_LAYOUT_NHWC] = " nhwc", [LS_LAYOUT_HWIO] = " hwio"};
+    /* TENSOR_TEXT_BYTES holds 8 dims of 20 digits, so nothing is ever cut. */
     int length = snprintf(text, TENSOR_TEXT_BYTES, "%s [", ls_dtype_name(tensor->dtype));
     for (int i = 0; i < tensor->ndim; i++)
         length += snprintf(text + length, (size_t)(TENSOR_TEXT_BYTES - length), "%s%lld", i ? ", " : "",

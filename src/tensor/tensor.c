@@ -36,6 +36,7 @@ uint64_t ls_tensor_version(const ls_tensor *tensor) {
 
 /* ---- Making ---- */
 
+/* Files and collectives know more types than there is arithmetic for. */
 static bool is_tensor_dtype(ls_dtype dtype) {
     return dtype == LS_F32 || dtype == LS_F64 || dtype == LS_I64 || dtype == LS_U8;
 }
@@ -83,6 +84,7 @@ static ls_status make_handle(ls_tensor **tensor, ls_dtype dtype, int ndim, const
     return LS_OK;
 }
 
+/* The address stands in the handle too: every op reads it. */
 static void set_storage(ls_tensor *tensor, tensor_storage *storage) {
     tensor->storage = storage;
     tensor->data = storage->data;
@@ -92,6 +94,7 @@ ls_status tensor_create_raw(ls_tensor **tensor, ls_dtype dtype, int ndim, const 
     *tensor = NULL;
     ls_tensor *made = NULL;
     LS_TRY(make_handle(&made, dtype, ndim, dims, layout));
+    /* Record and elements in one block: one trip to the arena, and one back. */
     tensor_storage *storage = arena_take(STORAGE_BYTES + tensor_bytes(made));
     if (!storage) {
         arena_give(made);
@@ -119,6 +122,7 @@ ls_status ls_tensor_borrow(ls_tensor **tensor, ls_dtype dtype, int ndim, const i
     *tensor = NULL;
     ls_tensor *made = NULL;
     LS_TRY(make_handle(&made, dtype, ndim, dims, layout));
+    /* On error `release` is not called: the memory was never ours. */
     if (!data && made->numel > 0) {
         arena_give(made);
         return ls_fail(LS_ERR_ARGUMENT, "ls_tensor_borrow: data is NULL for a tensor that has elements");
@@ -145,6 +149,7 @@ ls_status tensor_create_view(ls_tensor **view, const ls_tensor *tensor, int ndim
         return ls_fail(LS_ERR_ARGUMENT, "tensor: a view of %lld elements over %lld", (long long)made->numel,
                        (long long)tensor->numel);
     }
+    /* Relaxed: whoever adds a holder is one. */
     atomic_fetch_add_explicit(&tensor->storage->holders, 1, memory_order_relaxed);
     set_storage(made, tensor->storage);
     *view = made;
@@ -178,6 +183,7 @@ void ls_tensor_close(ls_tensor **tensor) {
     ls_tensor *closed = *tensor;
     *tensor = NULL;
     if (!let_go(&closed->holders)) return;
+    /* The record above first: it may hold aliases of this storage. */
     if (closed->attachment) closed->attachment->release(closed->attachment);
     storage_let_go(closed->storage);
     arena_give(closed);

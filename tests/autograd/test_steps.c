@@ -6,7 +6,10 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+#include <lockstep/trace.h>
+
 #include <pthread.h>
+#include <stdlib.h>
 
 /* ---- Errors ---- */
 
@@ -91,6 +94,28 @@ static void null_flows_through_every_op(void **state) {
     assert_null(ls_mse_loss(a, NULL));
     assert_int_equal(ls_step_end(), LS_OK); /* whoever made the NULL told why */
     ls_tensor_close(&a);
+}
+
+/* A step under a trace shows where backward ran. */
+static void backward_is_a_span_of_the_trace(void **state) {
+    (void)state;
+    char directory[] = "/tmp/lockstep-span-XXXXXX", path[64], text[4096] = {0};
+    assert_non_null(mkdtemp(directory));
+    assert_int_equal(ls_trace_start(directory), LS_OK);
+    ls_tensor *a = number(true, 1), *y = ls_mul(a, a);
+    assert_int_equal(ls_backward(y), LS_OK);
+    assert_int_equal(ls_trace_stop(), LS_OK);
+    ls_tensor_close(&y);
+    ls_tensor_close(&a);
+
+    snprintf(path, sizeof path, "%s/rank-0.json", directory);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+    assert_non_null(strstr(text, "\"backward\""));
+    remove(path);
+    remove(directory);
 }
 
 /* ---- Ownership ---- */
@@ -316,6 +341,7 @@ int main(void) {
         cmocka_unit_test(a_null_loss_without_a_failed_op_tells_the_last_failure),
         cmocka_unit_test(each_step_has_the_next_number),
         cmocka_unit_test(null_flows_through_every_op),
+        cmocka_unit_test(backward_is_a_span_of_the_trace),
         cmocka_unit_test(what_ops_return_lives_to_the_end_of_the_step),
         cmocka_unit_test(a_kept_result_outlives_the_step),
         cmocka_unit_test(outside_a_step_a_result_is_the_callers),
