@@ -289,7 +289,8 @@ static ls_status connect_by_door(inherited_store *store, int door) {
     /* The door holds a few hundred knocks; a launcher that is stopped lets them pile up. */
     const int64_t deadline_ns = ls_deadline_after_ms(DOOR_LIMIT_MS);
     ls_status status = LS_OK;
-    while (sendmsg(door, &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    while ((ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOBUFS, -1) : sendmsg(door, &header, MSG_NOSIGNAL | MSG_DONTWAIT)) <
+           0) {
         struct pollfd polled = {.fd = door, .events = POLLOUT};
         if (errno == EINTR) continue;
         if (errno == EAGAIN && ls_descriptors_wait(&polled, 1, deadline_ns) > 0) continue;

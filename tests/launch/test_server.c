@@ -449,6 +449,15 @@ static void descriptors_that_nobody_announced_are_closed_with_their_connection(v
         send_with_descriptors(connected, &head, sizeof head, ends[1], times);
         assert_hung_up(connected);
     }
+    /* More than the frame says, of which the kernel lets through what it says. */
+    const store_head eight = {
+        .magic = STORE_FRAME_MAGIC, .id = 1, .code = STORE_SET_DESCRIPTORS, .key_bytes = 2, .descriptor_count = 8};
+    unsigned char frame[sizeof eight + 2] = {0};
+    memcpy(frame, &eight, sizeof eight);
+    frame[sizeof eight] = 'k';
+    const int connected = connect_raw();
+    send_with_descriptors(connected, frame, sizeof frame, ends[1], 9);
+    assert_hung_up(connected);
     /* Also those that come through the door without being a connection. */
     send_with_descriptors(the_server.door, "+", 1, ends[1], 1);
     send_with_descriptors(the_server.door, "+", 1, ends[1], 9);

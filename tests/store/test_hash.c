@@ -1,4 +1,5 @@
 /* The store within a process, and with it the meaning of every operation. */
+#include "support/faults.h"
 #include "support/test.h"
 
 #include "base/clock.h"
@@ -224,6 +225,53 @@ static void a_forked_child_is_told_that_the_store_is_not_its_own(void **state) {
     assert_int_equal(status, 0);
 }
 
+static void a_call_that_fails_changes_nothing_and_leaves_nothing(void **state) {
+    (void)state;
+    LS_EACH_FAULT(LS_FAULT_MEMORY | LS_FAULT_SYSCALL) {
+        ls_store *store = NULL;
+        int copy = -1;
+        int64_t sum = 0;
+        ls_status status = ls_store_open_hash(&store);
+        if (status == LS_OK) status = ls_store_set(store, "k", "value", 5);
+        if (status == LS_OK) status = ls_store_add(store, "n", 7, NULL);
+        if (status == LS_OK && (status = ls_store_add(store, "n", 1, &sum)) != LS_OK) {
+            ls_fault_disarm();
+            assert_value(store, "n", "7");
+        }
+        if (status == LS_OK) status = store_set_descriptors(store, "d", (int[]){0, 1}, 2);
+        if (status == LS_OK)
+            status = store_get_descriptors(store, "d", (int[]){0, 0}, 1, 1000) == LS_ERR_STATE ? LS_OK : LS_END;
+        if (status == LS_OK) status = store_set_descriptors(store, "d", (int[]){0}, 1);
+        if (status == LS_OK) status = store_get_descriptors(store, "d", &copy, 1, 1000);
+        if (copy >= 0) close(copy);
+        if (ls_fault_was_met())
+            assert_fault_reported(status);
+        else
+            assert_int_equal(status, LS_OK);
+        ls_store_close(&store);
+    }
+    assert_nothing_left();
+}
+
+/* More keys than chains: the table grows, and when it is refused the memory for that it goes on as it is. */
+static void a_table_that_cannot_grow_goes_on(void **state) {
+    ls_store *store = *state;
+    LS_EACH_FAULT(LS_FAULT_MEMORY) {
+        for (int i = 0; i < 200; i++) {
+            char key[16];
+            snprintf(key, sizeof key, "key %d", i);
+            (void)ls_store_set(store, key, &i, sizeof i);
+        }
+        if (ls_fault_was_met()) ls_fault_disarm();
+        for (int i = 0; i < 200; i++) {
+            char key[16];
+            int value = -1;
+            snprintf(key, sizeof key, "key %d", i);
+            if (ls_store_get(store, key, &value, sizeof value, NULL, 1) == LS_OK) assert_int_equal(value, i);
+        }
+    }
+}
+
 int main(void) {
 #define STORE_TEST(name) cmocka_unit_test_setup_teardown(name, open_store, close_store)
     const struct CMUnitTest tests[] = {
@@ -237,6 +285,8 @@ int main(void) {
         STORE_TEST(descriptors_arrive_as_fresh_duplicates),
         cmocka_unit_test(a_store_that_closes_drops_its_descriptors),
         STORE_TEST(threads_lose_neither_a_sum_nor_a_wake),
+        cmocka_unit_test(a_call_that_fails_changes_nothing_and_leaves_nothing),
+        STORE_TEST(a_table_that_cannot_grow_goes_on),
         STORE_TEST(a_forked_child_is_told_that_the_store_is_not_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
