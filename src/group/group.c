@@ -80,9 +80,10 @@ void group_drop_user(ls_group *group) {
     if (atomic_fetch_sub_explicit(&group->users, 1, memory_order_acq_rel) == 1) free_group(group);
 }
 
-static ls_status create(ls_group **result, const ls_group_options *options, const ls_backend *backend) {
+/* NULL: memory was refused. */
+static ls_group *create(const ls_group_options *options, const ls_backend *backend) {
     ls_group *group = ls_alloc(sizeof *group);
-    if (!group) return LS_ERR_MEMORY;
+    if (!group) return NULL;
     group->backend = backend;
     group->rank = options->rank;
     group->world_size = options->world_size;
@@ -93,12 +94,9 @@ static ls_status create(ls_group **result, const ls_group_options *options, cons
     atomic_init(&group->users, 1);
     ls_mutex_init(&group->lock);
     group->agreements = ls_alloc_array((size_t)group->world_size, sizeof *group->agreements);
-    if (!group->agreements) {
-        free_group(group);
-        return LS_ERR_MEMORY;
-    }
-    *result = group;
-    return LS_OK;
+    if (group->agreements) return group;
+    free_group(group);
+    return NULL;
 }
 
 /* Lists the group once the backend is open; where that fails the peers are told. */
@@ -114,47 +112,33 @@ static ls_status enlist(ls_group *group) {
     return status;
 }
 
-/* Opens the backend of a group that is otherwise complete; frees the group when that fails. */
-static ls_status open_backend(ls_group **group, const char *stale_prefix) {
-    ls_group *opened = *group;
-    const backend_place place = {.group = opened,
-                                 .store = opened->store,
-                                 .rank = opened->rank,
-                                 .world_size = opened->world_size,
-                                 .prefix = opened->prefix,
+/* Opens the backend of a group that is otherwise complete. */
+static ls_status open_backend(ls_group *group, const char *stale_prefix) {
+    const backend_place place = {.group = group,
+                                 .store = group->store,
+                                 .rank = group->rank,
+                                 .world_size = group->world_size,
+                                 .prefix = group->prefix,
                                  .stale_prefix = stale_prefix,
-                                 .timeout_ms = opened->timeout_ms,
-                                 .deadline_ns = ls_deadline_after_ms(opened->timeout_ms)};
-    ls_status status = opened->backend->open(&place, &opened->state);
-    if (status == LS_OK) status = enlist(opened);
-    if (status != LS_OK) {
-        group_drop_user(opened);
-        *group = NULL;
-        return status;
-    }
-    opened->may_spin = opened->backend->spare_processors(opened->state) >= 0;
+                                 .timeout_ms = group->timeout_ms,
+                                 .deadline_ns = ls_deadline_after_ms(group->timeout_ms)};
+    LS_TRY(group->backend->open(&place, &group->state));
+    LS_TRY(enlist(group));
+    group->may_spin = group->backend->spare_processors(group->state) >= 0;
     return LS_OK;
 }
 
 /* Every opening of these ranks has keys of its own: each rank counts how often it has opened, and all come to the same
  * number, since an opening that fails on one fails on all. */
-static ls_status open_counted(ls_group **group) {
-    ls_group *opened = *group;
-    char stale[LS_STORE_KEY_BYTES] = "";
-    if (opened->world_size > 1) {
-        char key[LS_STORE_KEY_BYTES];
-        int64_t count = 0;
-        snprintf(key, sizeof key, "lockstep/group/opened/%d", opened->rank);
-        const ls_status status = ls_store_add(opened->store, key, 1, &count);
-        if (status != LS_OK) {
-            group_drop_user(opened);
-            *group = NULL;
-            return status;
-        }
-        snprintf(opened->prefix, sizeof opened->prefix, "lockstep/group/%" PRId64, count);
-        snprintf(stale, sizeof stale, "lockstep/group/%" PRId64, count - 1);
-    }
-    return open_backend(group, stale[0] ? stale : NULL);
+static ls_status open_counted(ls_group *group) {
+    if (group->world_size == 1) return open_backend(group, NULL);
+    char key[LS_STORE_KEY_BYTES], stale_prefix[LS_STORE_KEY_BYTES];
+    int64_t count = 0;
+    snprintf(key, sizeof key, "lockstep/group/opened/%d", group->rank);
+    LS_TRY(ls_store_add(group->store, key, 1, &count));
+    snprintf(group->prefix, sizeof group->prefix, "lockstep/group/%" PRId64, count);
+    snprintf(stale_prefix, sizeof stale_prefix, "lockstep/group/%" PRId64, count - 1);
+    return open_backend(group, stale_prefix);
 }
 
 static ls_status check_options(const ls_group_options *options) {
@@ -187,12 +171,15 @@ ls_status group_open_backend(ls_group **group, const ls_group_options *options, 
     context->rank = options->rank;
     context->world_size = options->world_size;
     bool owns_trace = false;
+    ls_group *opened = NULL;
     ls_status status = start_trace(&owns_trace);
-    if (status == LS_OK && (status = create(group, options, backend)) == LS_OK) status = open_counted(group);
-    if (status == LS_OK) {
-        (*group)->owns_trace = owns_trace;
+    if (status == LS_OK && !(opened = create(options, backend))) status = LS_ERR_MEMORY;
+    if (opened && (status = open_counted(opened)) == LS_OK) {
+        opened->owns_trace = owns_trace;
+        *group = opened;
         return LS_OK;
     }
+    if (opened) group_drop_user(opened);
     if (owns_trace) ls_trace_stop();
     context->rank = before.rank;
     context->world_size = before.world_size;
@@ -219,6 +206,13 @@ ls_status ls_group_open(ls_group **group, const ls_group_options *options) {
     return group_open_backend(group, options, options->world_size == 1 ? &solo_backend : &shm_backend);
 }
 
+static ls_status open_duplicate(ls_group *copy, const ls_group *group, uint64_t number) {
+    const int length = snprintf(copy->prefix, sizeof copy->prefix, "%s/d%" PRIu64, group->prefix, number);
+    if ((size_t)length >= sizeof copy->prefix)
+        return ls_fail(LS_ERR_STATE, "rank %d: a duplicate of a duplicate, too many times over", group->rank);
+    return open_backend(copy, NULL);
+}
+
 ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group) {
     if (!duplicate || !group)
         return ls_fail(LS_ERR_ARGUMENT, "cannot duplicate a group: the group or the handle is NULL");
@@ -226,21 +220,15 @@ ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group) {
     LS_TRY(group_check(group));
     const ls_group_options options = {
         .store = group->store, .rank = group->rank, .world_size = group->world_size, .timeout_ms = group->timeout_ms};
-    ls_group *copy = NULL;
-    ls_status status = create(&copy, &options, group->backend);
+    ls_group *copy = create(&options, group->backend);
     uint64_t number = 0;
-    const ls_status agreed = group_agree(group, GROUP_DUPLICATE, 0, status, &number);
-    if (agreed != LS_OK) {
-        if (copy) group_drop_user(copy);
-        return agreed;
-    }
-    const int length = snprintf(copy->prefix, sizeof copy->prefix, "%s/d%" PRIu64, group->prefix, number);
-    if ((size_t)length >= sizeof copy->prefix) {
+    ls_status status = group_agree(group, GROUP_DUPLICATE, 0, copy ? LS_OK : LS_ERR_MEMORY, &number);
+    if (!copy) return status;
+    if (status == LS_OK) status = open_duplicate(copy, group, number);
+    if (status == LS_OK)
+        *duplicate = copy;
+    else
         group_drop_user(copy);
-        return ls_fail(LS_ERR_STATE, "rank %d: a duplicate of a duplicate, too many times over", group->rank);
-    }
-    status = open_backend(&copy, NULL);
-    *duplicate = copy;
     return status;
 }
 

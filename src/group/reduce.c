@@ -20,20 +20,20 @@
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-#define SUM(a, b) (a) + (b)
-#define MAX(a, b) (a) > (b) || (a) != (a) ? (a) : (b) /* a NaN stays */
-#define MAX_INTEGER(a, b) (a) > (b) ? (a) : (b)
-#define BITWISE_OR(a, b) (a) | (b)
+#define SUM(a, b) ((a) + (b))
+#define MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b)) /* a NaN stays */
+#define MAX_INTEGER(a, b) ((a) > (b) ? (a) : (b))
+#define BITWISE_OR(a, b) ((a) | (b))
 
 #define KERNEL(name, type, OP)                                                                \
     VECTOR_CLONES static void name(void *into, const void *a, const void *b, size_t count) {  \
-        type *to = into;                                                                      \
+        __typeof__(type) *to = into;                                                          \
         const type *x = a, *y = b;                                                            \
-        INDEPENDENT for (size_t i = 0; i < count; i++) to[i] = (type)(OP(x[i], y[i]));        \
+        INDEPENDENT for (size_t i = 0; i < count; i++) to[i] = (type)OP(x[i], y[i]);          \
     }                                                                                         \
     VECTOR_CLONES static void name##_both(void *restrict a, void *restrict b, size_t count) { \
-        type *restrict x = a, *restrict y = b;                                                \
-        INDEPENDENT for (size_t i = 0; i < count; i++) x[i] = y[i] = (type)(OP(x[i], y[i]));  \
+        __typeof__(type) *restrict x = a, *restrict y = b;                                    \
+        INDEPENDENT for (size_t i = 0; i < count; i++) x[i] = y[i] = (type)OP(x[i], y[i]);    \
     }
 
 KERNEL(sum_f32, float, SUM)

@@ -67,8 +67,8 @@ static void line_of_rank(void *context, int rank, bool is_error, const char *tex
         show(line, *(const bool *)context);
 }
 
-static int run_ranks(int ranks, const char *most_bytes, bool is_json) {
-    char *program[] = {"/proc/self/exe", "bench", "all-reduce-worker", (char *)(uintptr_t)most_bytes, NULL};
+static int run_ranks(int ranks, char *most_bytes, bool is_json) {
+    char *program[] = {"/proc/self/exe", "bench", "all-reduce-worker", most_bytes, NULL};
     char own[4096];
     const ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
     if (length > 0) {

@@ -85,7 +85,8 @@ static int by_ratio(const void *a, const void *b) {
 /* The median of some samples, which it sorts. */
 static double median_us(int64_t *samples, size_t count) {
     qsort(samples, count, sizeof *samples, by_value);
-    return (double)samples[count / 2] / 1000;
+    const size_t middle = count / 2;
+    return (double)samples[middle] / 1000;
 }
 
 static ls_status run_round(sitting *bench, method way, float *data, size_t bytes, bool is_fresh, int64_t *samples) {

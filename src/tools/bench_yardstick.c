@@ -69,8 +69,8 @@ ls_status bench_yardstick_open(bench_yardstick **result, ls_group *group, size_t
     yardstick->ranks = ls_group_world_size(group);
     yardstick->kernel = reduce_kernel_for(LS_F32, LS_SUM);
     const size_t ranks = (size_t)yardstick->ranks;
-    yardstick->segments = ls_alloc_array(ranks, sizeof *yardstick->segments);
-    yardstick->flags = ls_alloc_array(ranks, sizeof *yardstick->flags);
+    yardstick->segments = ls_alloc_array(ranks, sizeof(shm_segment *));
+    yardstick->flags = ls_alloc_array(ranks, sizeof(flags *));
     yardstick->data = ls_alloc_array(ranks, sizeof *yardstick->data);
     where *all = ls_alloc_array(ranks, sizeof *all);
     ls_status status = yardstick->segments && yardstick->flags && yardstick->data && all ? LS_OK : LS_ERR_MEMORY;

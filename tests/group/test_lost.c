@@ -42,7 +42,7 @@ static void call_one_of_a_pair(const ls_rank *rank) {
 }
 
 #define REDUCE(n, type, how) \
-    { .kind = GROUP_ALL_REDUCE, .count = n, .dtype = type, .op = how }
+    { .kind = GROUP_ALL_REDUCE, .count = (n), .dtype = (type), .op = (how) }
 
 static void different_calls_are_named_on_both_sides(void **state) {
     (void)state;

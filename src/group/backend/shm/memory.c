@@ -47,18 +47,18 @@ ls_status shm_allocate(void *state, size_t bytes, void **result) {
     else
         status = shm_memory_check(together);
     shm_memory *memory = NULL;
-    if (status == LS_OK && !(memory = ls_alloc(sizeof *memory + world_size * sizeof memory->segments[0])))
+    if (status == LS_OK && !(memory = ls_alloc(sizeof *memory + world_size * sizeof(shm_segment *))))
         status = LS_ERR_MEMORY;
 
     uint64_t number = 0;
     status = group_agree(shm->group, GROUP_ALLOCATE, bytes, status, &number);
     ls_point("shm.allocate.agreed");
-    if (status == LS_OK) {
+    if (status == LS_OK && memory) {
         memory->number = number;
         memory->bytes = bytes;
         status = share(shm, memory);
     }
-    if (status != LS_OK) {
+    if (status != LS_OK || !memory) {
         drop(shm, memory);
         return status;
     }

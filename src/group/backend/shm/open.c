@@ -41,8 +41,8 @@ static ls_status prepare(const backend_place *place, shm_group **state) {
     shm->processes = ls_alloc_array(world_size, sizeof *shm->processes);
     if (!shm->processes) return LS_ERR_MEMORY;
     for (size_t rank = 0; rank < world_size; rank++) shm->processes[rank] = -1;
-    shm->boards = ls_alloc_array(world_size, sizeof *shm->boards);
-    shm->segments = ls_alloc_array(world_size, sizeof *shm->segments);
+    shm->boards = ls_alloc_array(world_size, sizeof(shm_board *));
+    shm->segments = ls_alloc_array(world_size, sizeof(shm_segment *));
     shm->copies = ls_alloc_array(world_size, sizeof *shm->copies);
     return shm->boards && shm->segments && shm->copies ? LS_OK : LS_ERR_MEMORY;
 }
