@@ -5,6 +5,7 @@
 
 #include "support/test.h"
 
+#include "base/memory.h"
 #include "base/thread.h"
 #include "launch/server.h"
 #include "store/wire.h"
@@ -56,6 +57,29 @@ static inline void served_stop(served *self) {
     /* Refuses while a handle is open: so this proves that none is. */
     assert_int_equal(uv_loop_close(&self->loop), 0);
     close(self->door);
+}
+
+/* One test, one server; after it no block of memory is left. */
+static served the_server;
+static uint64_t blocks_before;
+
+static inline int start_serving(void **state) {
+    (void)state;
+    blocks_before = ls_alloc_live();
+    served_start(&the_server);
+    return 0;
+}
+
+static inline int stop_all(void **state) {
+    (void)state;
+    served_stop(&the_server);
+    return ls_alloc_live() == blocks_before ? 0 : -1;
+}
+
+static inline ls_store *open_store(void) {
+    ls_store *store = NULL;
+    assert_int_equal(ls_store_open_inherited(&store), LS_OK);
+    return store;
 }
 
 #endif
