@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 static const char *const taken_out[] = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE",
-                                        "TORCHELASTIC_USE_AGENT_STORE", "LOCKSTEP_SECRET_FILE"};
+                                        "TORCHELASTIC_USE_AGENT_STORE"};
 
 enum { MOST_SETTINGS = 24, SETTING_BYTES = 128, TAKEN_OUT = sizeof taken_out / sizeof taken_out[0] };
 
