@@ -2,10 +2,28 @@
 #include "group/group.h"
 
 #include "base/environment.h"
+#include "store/wire.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 #define MOST_RANKS 4096
+
+/* A wrapper that gives two processes one rank, or ranks different world sizes, would make them wait for ranks that never
+ * come: the launcher knows better. */
+static ls_status check_place(int64_t rank, int64_t world_size) {
+    const char *place = ls_env_text(STORE_ENV_PLACE);
+    char read[64];
+    snprintf(read, sizeof read, "%" PRId64 "/%" PRId64, rank, world_size);
+    if (!place || strcmp(place, read) == 0) return LS_OK;
+    const int rank_length = (int)strcspn(place, "/");
+    return ls_fail(LS_ERR_ENVIRONMENT,
+                   "RANK is \"%" PRId64 "\" and WORLD_SIZE is \"%" PRId64
+                   "\", but `lockstep run` started this process as rank %.*s of %s; leave both as they are, or unset "
+                   "both for a world of one",
+                   rank, world_size, rank_length, place, place + rank_length + (place[rank_length] == '/'));
+}
 
 ls_status group_read_environment(int *rank, int *world_size) {
     const char *rank_text = ls_env_text("RANK"), *size_text = ls_env_text("WORLD_SIZE");
@@ -25,6 +43,7 @@ ls_status group_read_environment(int *rank, int *world_size) {
         return ls_fail(LS_ERR_ENVIRONMENT,
                        "RANK is \"%s\" and WORLD_SIZE is \"%s\": a rank is from 0 to %" PRId64 "; correct one of them",
                        rank_text, size_text, size - 1);
+    LS_TRY(check_place(number, size));
     *rank = (int)number;
     *world_size = (int)size;
     return LS_OK;

@@ -54,6 +54,7 @@ static void put_all(settings *made, const launch_place *place) {
     put(made, STORE_ENV_DOOR "=%d", place->door);
     put(made, STORE_ENV_SOCKET "=%s", place->socket);
     put(made, STORE_ENV_LAUNCHER "=%d", (int)place->launcher);
+    put(made, STORE_ENV_PLACE "=%d/%d", place->rank, place->ranks);
 
     /* Under another launcher both find their processes by it. */
     const char *outer = ls_env_text(LAUNCH_ENV_JOB);

@@ -18,6 +18,8 @@
 #define STORE_ENV_DOOR "LOCKSTEP_STORE_FD"       /* the inherited socket's number */
 #define STORE_ENV_SOCKET "LOCKSTEP_STORE_SOCKET" /* the name of the abstract socket */
 #define STORE_ENV_LAUNCHER "LOCKSTEP_LAUNCHER_PID"
+#define STORE_ENV_PLACE \
+    "LOCKSTEP_PLACE" /* "RANK/WORLD_SIZE" as the launcher set them, whatever a wrapper made of them */
 
 #define STORE_FRAME_MAGIC UINT32_C(0x4c535452)
 #define STORE_CANCEL STORE_OPERATION_COUNT

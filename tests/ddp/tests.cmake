@@ -1,4 +1,5 @@
-# Scenarios train: the optimizers' room too.
-foreach(test gradients failures wrap memory)
+# Scenarios train: the optimizers' room too, and the loader's.
+foreach(test gradients failures wrap memory buffers)
     target_link_libraries(test_ddp_${test} PRIVATE ls_optim)
 endforeach()
+target_link_libraries(test_ddp_traps PRIVATE ls_optim ls_data)
