@@ -86,7 +86,9 @@ static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_stat
         ls_full_barrier();
         group->backend->nudge(group->state);
     }
-    if (group->may_spin && now_ns - waited->since_ns < SPIN_NS) return BACKEND_PENDING;
+    /* The progress thread would spin on the processor that computes. */
+    const bool may_spin = yields ? group->progress_may_spin : group->may_spin;
+    if (may_spin && now_ns - waited->since_ns < SPIN_NS) return BACKEND_PENDING;
 
     if (now_ns >= limit_of(group, op)) return judge(group, op, time_limit_reached(group, op));
     const uint32_t bell = group->backend->bell(group->state);

@@ -124,7 +124,9 @@ static ls_status open_backend(ls_group *group, const char *stale_prefix) {
                                  .deadline_ns = ls_deadline_after_ms(group->timeout_ms)};
     LS_TRY(group->backend->open(&place, &group->state));
     LS_TRY(enlist(group));
-    group->may_spin = group->backend->spare_processors(group->state) >= 0;
+    const int spare = group->backend->spare_processors(group->state);
+    group->may_spin = spare >= 0;
+    group->progress_may_spin = spare > 0;
     return LS_OK;
 }
 

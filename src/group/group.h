@@ -37,7 +37,8 @@ struct ls_group {
     void *state;
     int rank, world_size;
     int64_t timeout_ms;
-    bool may_spin; /* the host has a processor for every rank */
+    bool may_spin;          /* the host has a processor for every rank */
+    bool progress_may_spin; /* and one to spare */
     bool owns_trace;
     ls_store *store;
     char prefix[LS_STORE_KEY_BYTES / 2];

@@ -28,7 +28,7 @@ static void sleep_idle(ls_group *group) {
 
 static void run(void *argument) {
     ls_group *group = argument;
-    const int64_t shortest_ns = group->backend->spare_processors(group->state) > 0 ? QUICK_MOMENT_NS : MOMENT_NS;
+    const int64_t shortest_ns = group->progress_may_spin ? QUICK_MOMENT_NS : MOMENT_NS;
     int64_t moment_ns = shortest_ns;
     while (!atomic_load_explicit(&group->is_closing, memory_order_acquire)) {
         if (!has_work(group)) {

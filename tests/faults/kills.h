@@ -83,8 +83,9 @@ static inline void kill_at(const char *program, const char *const *arguments, co
     snprintf(wish, sizeof wish, "LOCKSTEP_TEST_KILL=%s:%d:%d", point, rank, count);
     const char *environment[] = {wish, NULL};
     scene before = look();
-    ls_ranks *ranks = ls_ranks_start(
-        &(ls_ranks_options){.ranks = 2, .program = program, .arguments = arguments, .environment = environment});
+    const ls_ranks_options options = {
+        .ranks = 2, .program = program, .arguments = arguments, .environment = environment};
+    ls_ranks *ranks = ls_ranks_start(&options);
     for (int i = 0; i < 2; i++) before.ranks[i] = ls_ranks_pid(ranks, i);
     const int64_t start_ns = ls_now_ns();
     ls_ranks_finish(ranks);
@@ -100,7 +101,8 @@ static inline void kill_at(const char *program, const char *const *arguments, co
 static inline void kill_at_some_moment(const char *program, const char *const *arguments, int longest_us) {
     const int rank = rand() % 2;
     scene before = look();
-    ls_ranks *ranks = ls_ranks_start(&(ls_ranks_options){.ranks = 2, .program = program, .arguments = arguments});
+    const ls_ranks_options options = {.ranks = 2, .program = program, .arguments = arguments};
+    ls_ranks *ranks = ls_ranks_start(&options);
     for (int peer = 0; peer < 2; peer++) before.ranks[peer] = ls_ranks_pid(ranks, peer);
     ls_ranks_wait_for(ranks, 1 - rank, "ready");
     ls_sleep_until(ls_now_ns() + rand() % longest_us * INT64_C(1000));

@@ -24,6 +24,15 @@ static void a_rank_killed_while_memory_or_a_duplicate_is_shared_is_named(void **
         for (int count = 2; count <= 3; count++) kill_rounds_at(points[i], i % 2, count);
 }
 
+/* 64 MiB are 128 steps in memory of the group, 2048 chunks in ordinary memory. */
+static void a_rank_killed_in_the_middle_of_64_mib_is_named_at_once(void **state) {
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        kill_at("worker_group", (const char *[]){"large", NULL}, "shm.in_place.combined", rank, 60);
+        kill_at("worker_group", (const char *[]){"large", NULL}, "shm.staged.combined", rank, 900);
+    }
+}
+
 static void a_rank_killed_at_any_moment_is_named_at_once(void **state) {
     (void)state;
     const unsigned seed = (unsigned)time(NULL);
@@ -42,8 +51,8 @@ static void every_algorithm_runs_between_processes(void **state) {
     (void)state;
     const char *arguments[] = {"rounds", "20", "-1", NULL};
     for (int count = 2; count <= 4; count++) {
-        ls_ranks *ranks =
-            ls_ranks_run(&(ls_ranks_options){.ranks = count, .program = "worker_group", .arguments = arguments});
+        const ls_ranks_options options = {.ranks = count, .program = "worker_group", .arguments = arguments};
+        ls_ranks *ranks = ls_ranks_run(&options);
         assert_ranks_succeeded(ranks);
         for (int rank = 0; rank < count; rank++) assert_says(ranks, rank, "done");
         ls_ranks_close(&ranks);
@@ -97,6 +106,7 @@ int main(void) {
         cmocka_unit_test(every_algorithm_runs_between_processes),
         cmocka_unit_test(a_rank_killed_at_any_point_is_named_at_once),
         cmocka_unit_test(a_rank_killed_while_memory_or_a_duplicate_is_shared_is_named),
+        cmocka_unit_test(a_rank_killed_in_the_middle_of_64_mib_is_named_at_once),
         cmocka_unit_test(a_rank_killed_at_any_moment_is_named_at_once),
         cmocka_unit_test(a_long_wait_takes_under_a_twentieth_of_a_processor),
         cmocka_unit_test(a_forked_child_holds_nothing_and_hides_no_death),

@@ -1,6 +1,7 @@
 /* worker_group.c: a rank of a group, as a process, for test_group.c: worker_group MODE ...
  *
  *   rounds COUNT CLOSER   every algorithm COUNT times; then rank CLOSER leaves while the others call once more
+ *   large                 one all-reduce of 64 MiB in memory of the group, one in ordinary memory
  *   waits                 rank 1 comes a second late to a barrier; rank 0 prints the processor time that it took
  *   forks                 rank 1 forks a child that lives on, and dies
  *   stops                 rank 1 stops until the limit is past and the others have a new group, then goes on
@@ -73,6 +74,19 @@ static int run_rounds(int rounds, int closer) {
     ls_group_close(&group);
     free(ordinary);
     say("done");
+    return 0;
+}
+
+static int run_large(void) {
+    const size_t count = (size_t)16 << 20;
+    ls_group *group = open_group(0);
+    void *shared = NULL;
+    float *ordinary = calloc(count, sizeof *ordinary);
+    check(ls_group_alloc(group, count * sizeof(float), &shared));
+    check(ls_group_all_reduce(group, shared, count, LS_F32, LS_SUM, NULL));
+    check(ls_group_all_reduce(group, ordinary, count, LS_F32, LS_SUM, NULL));
+    ls_group_close(&group);
+    free(ordinary);
     return 0;
 }
 
@@ -197,6 +211,7 @@ int main(int argc, char **argv) {
     ls_kill_at_point_from_environment();
     const char *mode = argc > 1 ? argv[1] : "";
     if (strcmp(mode, "rounds") == 0 && argc == 4) return run_rounds(atoi(argv[2]), atoi(argv[3]));
+    if (strcmp(mode, "large") == 0) return run_large();
     if (strcmp(mode, "waits") == 0) return run_waits();
     if (strcmp(mode, "forks") == 0) return run_forks();
     if (strcmp(mode, "stops") == 0) return run_stops();
