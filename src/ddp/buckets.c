@@ -55,7 +55,7 @@ static void place(drafting *work, int position) {
     const int parameter = work->request->order[position];
     const size_t bytes = work->request->bytes[parameter];
     open_bucket *open = &work->open[work->request->dtypes[parameter]];
-    if (bytes > open->cap && open->draft >= 0) close_bucket(work, open); /* too large to share */
+    if (bytes > work->cap && open->draft >= 0) close_bucket(work, open); /* too large to share */
     append(work, open, position);
     if (open->payload >= open->cap) close_bucket(work, open);
 }

@@ -141,9 +141,16 @@ static ls_status wait_and_close(ls_work **work) {
     return status;
 }
 
+bool reducer_is_marked(ls_reduction *reducer, int index) {
+    ls_mutex_lock(&reducer->lock);
+    const bool is_marked = reducer->schedule.is_marked[index];
+    ls_mutex_unlock(&reducer->lock);
+    return is_marked;
+}
+
 /* Looks for NaN and infinity where that was asked for; what is found is told in the footer. */
 static void look_for_nonfinite(ls_reduction *reducer, int index) {
-    if (!reducer->options.find_nonfinite) return;
+    if (!reducer->options.find_nonfinite || reducer_is_marked(reducer, index)) return;
     const size_t count = reducer->bytes[index] / ls_dtype_size(reducer->dtypes[index]);
     if (values_are_finite(reducer->dtypes[index], storage_gradient(&reducer->storage, index), count)) return;
     ls_mutex_lock(&reducer->lock);
@@ -210,13 +217,6 @@ ls_status reducer_mark(ls_reduction *reducer, int index) {
     ls_mutex_unlock(&reducer->lock);
     launch(reducer);
     return status;
-}
-
-bool reducer_is_marked(ls_reduction *reducer, int index) {
-    ls_mutex_lock(&reducer->lock);
-    const bool is_marked = reducer->schedule.is_marked[index];
-    ls_mutex_unlock(&reducer->lock);
-    return is_marked;
 }
 
 void reducer_fail(ls_reduction *reducer, ls_status status) {

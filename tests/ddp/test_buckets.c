@@ -92,6 +92,15 @@ static void a_parameter_above_the_cap_shares_with_nobody(void **state) {
     bucket_plan_clear(&plan);
 }
 
+/* As LeNet: a large layer behind small ones fills the first bucket, so that it need not wait for the layers before it. */
+static void a_parameter_above_the_first_cap_only_joins_the_first_bucket(void **state) {
+    (void)state;
+    const test_model model = model_of(4, (size_t[]){10, 1000, 10, 10}, NULL);
+    bucket_plan plan = plan_of(&model, 100000, 400);
+    assert_buckets(&plan, (int[]){0, 0, 1, 1});
+    bucket_plan_clear(&plan);
+}
+
 static void buckets_are_numbered_by_when_they_become_ready(void **state) {
     (void)state;
     const ls_dtype dtypes[] = {LS_F64, LS_F32, LS_F32, LS_F64};
@@ -165,6 +174,7 @@ int main(void) {
         cmocka_unit_test(a_cap_of_one_byte_means_a_bucket_a_parameter),
         cmocka_unit_test(the_default_caps_are_25_mib_and_1_mib_for_the_first),
         cmocka_unit_test(a_parameter_above_the_cap_shares_with_nobody),
+        cmocka_unit_test(a_parameter_above_the_first_cap_only_joins_the_first_bucket),
         cmocka_unit_test(buckets_are_numbered_by_when_they_become_ready),
         cmocka_unit_test(any_model_is_laid_out_whole_aligned_and_in_order),
     };
