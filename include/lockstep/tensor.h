@@ -1,9 +1,13 @@
 /* lockstep/tensor.h: arrays of numbers with a shape.
  *
- * Handles are counted: ls_tensor_keep adds a holder, ls_tensor_close lets one go. A tensor that an op returned inside a step
- * (ls_step_begin ... ls_step_end) belongs to the step and is not closed by the caller; one from ls_tensor_create is.
+ * Handles are counted: ls_tensor_keep adds a holder, ls_tensor_close lets one go. A tensor that an op returned inside a
+ * step (ls_step_begin ... ls_step_end) belongs to the step and is not closed by the caller; one from ls_tensor_create
+ * is.
  *
- * A tensor is used by one thread at a time. Ops take NULL for "an earlier op failed" and pass it on.                   */
+ * A thread keeps the memory of closed tensors for its next ones, so that a training step allocates nothing; it goes back to
+ * the system when the thread closes its last tensor, or ends.
+ *
+ * A tensor is used by one thread at a time. Ops take NULL for "an earlier op failed" and pass it on.                 */
 #ifndef LOCKSTEP_TENSOR_H
 #define LOCKSTEP_TENSOR_H
 
@@ -33,8 +37,8 @@ LS_API ls_status ls_tensor_create(ls_tensor **tensor, ls_dtype dtype, int ndim, 
 LS_API ls_status ls_tensor_create_layout(ls_tensor **tensor, ls_dtype dtype, int ndim, const int64_t *dims,
                                          ls_layout layout);
 
-/* A tensor over the caller's memory, in the given layout. `release(context)` is called once when the last holder lets go;
- * NULL when the memory outlives the tensor. On error `release` is not called. */
+/* A tensor over the caller's memory, in the given layout. `release(context)` is called once when the last holder lets
+ * go; NULL when the memory outlives the tensor. On error `release` is not called. */
 LS_API ls_status ls_tensor_borrow(ls_tensor **tensor, ls_dtype dtype, int ndim, const int64_t *dims, ls_layout layout,
                                   void *data, void (*release)(void *context), void *context);
 
