@@ -97,7 +97,7 @@ LS_API ls_tensor *ls_max_pool2d(ls_tensor *x, int kernel, int stride);
 /* Zeroes each element with `probability` in [0, 1) and scales the others by 1 / (1 - probability). Counter-based
  * (Philox 4x32-10, Salmon et al. 2011): the draw depends on the seed, `layer`, the step's number, the sample's global
  * index and the element alone, so that N ranks draw what one process draws. Sample indices come from the loader's batch
- * (ls_batch); without one they are position + rank * 2^32. */
+ * (ls_batch); without one, or with one of another size than x's first dim, they are position + rank * 2^32. */
 LS_API ls_tensor *ls_dropout(ls_tensor *x, double probability, uint32_t layer);
 
 /* Mean over the batch of -log softmax(logits)[label]: logits [n, classes], labels i64 or u8 [n] in [0, classes). */
