@@ -1,9 +1,10 @@
 /* lockstep/base.h: what every room shares: status codes, the sentence of the last failure, element types, the log.
  *
- * Every function that can fail returns an ls_status and leaves a sentence behind, which ls_last_error() returns. Handles
- * are opaque; every ..._close takes the handle's address, sets it to NULL, and does nothing on NULL.
+ * Every function that can fail returns an ls_status and leaves a sentence behind, which ls_last_error() returns.
+ * Handles are opaque; every ..._close takes the handle's address, sets it to NULL, and does nothing on NULL.
  *
- * Threads: status, sentence and rank belong to the calling thread. Ranks may be processes, or threads of one process.  */
+ * Threads: status, sentence and rank belong to the calling thread. Ranks may be processes, or threads of one
+ * process. */
 #ifndef LOCKSTEP_BASE_H
 #define LOCKSTEP_BASE_H
 
@@ -44,14 +45,14 @@ typedef enum ls_status {
     LS_ERR_FORMAT = -6,      /* a file or message is not what it claims to be */
     LS_ERR_UNSUPPORTED = -7, /* valid, but not built in or not present here */
 
-    /* The operation is lost, on all ranks alike: the group is in step and goes on. A rank's own failure in a synchronised step
-     * (LS_ERR_MEMORY, say) is returned on all ranks too, with a sentence that names the rank. */
+    /* The operation is lost, on all ranks alike: the group is in step and goes on. A rank's own failure in a
+     * synchronised step (LS_ERR_MEMORY, say) is returned on all ranks too, with a sentence that names the rank. */
     LS_ERR_TIMEOUT = -20,   /* a wait expired; waiting again is allowed */
     LS_ERR_UNUSED = -21,    /* a parameter got no gradient and unused-parameter search is off */
     LS_ERR_NONFINITE = -22, /* a gradient holds NaN or infinity */
 
-    /* The group is lost: close it; survivors may open a new one. (A mismatch of models at a wrap, of step numbers in a header
-     * or of a file's content loses that call alone.) */
+    /* The group is lost: close it; survivors may open a new one. (A mismatch of models at a wrap, of step numbers in a
+     * header or of a file's content loses that call alone.) */
     LS_ERR_PEER_LOST = -40, /* a rank died or left */
     LS_ERR_MISMATCH = -41,  /* ranks called different things */
     LS_ERR_ABORTED = -42,   /* the group was aborted, or its time limit ran out */

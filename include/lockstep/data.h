@@ -1,7 +1,7 @@
 /* lockstep/data.h: data sets, the distributed sampler, the loader.
  *
- * A data set is a count and a way to read sample i. The sampler deals the samples to the ranks; the loader reads ahead on a
- * thread of its own and hands out batches.                                                                            */
+ * A data set is a count and a way to read sample i. The sampler deals the samples to the ranks; the loader reads ahead
+ * on a thread of its own and hands out batches.                                                                      */
 #ifndef LOCKSTEP_DATA_H
 #define LOCKSTEP_DATA_H
 
@@ -18,8 +18,8 @@ typedef struct ls_dataset {
     int x_ndim, y_ndim; /* of one sample, without the batch; a label has y_ndim 0 */
     int64_t x_dims[LS_MAX_DIMS - 1], y_dims[LS_MAX_DIMS - 1];
 
-    /* Writes sample `index` into x and y, elements in logical order. Called from the loader's thread, one call at a time;
-     * a set that two loaders share must allow two. */
+    /* Writes sample `index` into x and y, elements in logical order. Called from the loader's thread, one call at a
+     * time; a set that two loaders share must allow two. */
     ls_status (*read)(void *context, int64_t index, void *x, void *y);
     void (*close)(void *context); /* may be NULL */
     void *context;
@@ -28,13 +28,14 @@ typedef struct ls_dataset {
 /* Frees what the data set holds and zeroes it; NULL and a zeroed one are harmless. */
 LS_API void ls_dataset_close(ls_dataset *dataset);
 
-/* A data set over the caller's arrays, which outlive it: x [count][x_dims], y [count][y_dims]. The shape fields of `dataset`
- * are filled in by the caller, the rest here. */
+/* A data set over the caller's arrays, which outlive it: x [count][x_dims], y [count][y_dims]. The shape fields of
+ * `dataset` are filled in by the caller, the rest here. */
 LS_API ls_status ls_dataset_from_arrays(ls_dataset *dataset, const void *x, const void *y);
 
 /* Images and labels of an IDX pair of files (MNIST's format), gzipped or not: x f32 [1, h, w] scaled to [0, 1] and then
  * (x - mean) / std (std 0: neither), y i64 scalar.
- * Errors: LS_ERR_IO, LS_ERR_FORMAT (bad magic, truncated, damaged gzip, counts that differ, trailing bytes), LS_ERR_MEMORY. */
+ * Errors: LS_ERR_IO, LS_ERR_FORMAT (bad magic, truncated, damaged gzip, counts that differ, trailing bytes),
+ * LS_ERR_MEMORY. */
 LS_API ls_status ls_dataset_open_idx(ls_dataset *dataset, const char *images_path, const char *labels_path, double mean,
                                      double std);
 
@@ -68,9 +69,10 @@ typedef struct ls_batch {
 LS_API ls_status ls_loader_create(ls_loader **loader, const ls_dataset *dataset, const ls_loader_options *options);
 LS_API void ls_loader_close(ls_loader **loader);
 
-/* The next batch; LS_END after the epoch's last, on every rank alike unless `uneven`, after which the next call begins the
- * next epoch with a new shuffle. A sample that cannot be read yields LS_OK with NULL tensors (count 0) and the error set:
- * it travels through ls_backward to all ranks. Errors: LS_ERR_TIMEOUT when a batch is not read within half an hour. */
+/* The next batch; LS_END after the epoch's last, on every rank alike unless `uneven`, after which the next call begins
+ * the next epoch with a new shuffle. A sample that cannot be read yields LS_OK with NULL tensors (count 0) and the
+ * error set: it travels through ls_backward to all ranks. Errors: LS_ERR_TIMEOUT when a batch is not read within half
+ * an hour. */
 LS_API ls_status ls_loader_next(ls_loader *loader, ls_batch *batch);
 
 /* Samples and batches of this rank an epoch. */

@@ -1,10 +1,10 @@
 /* lockstep/ddp.h: distributed data parallel training: one module, many ranks, replicas in step.
  *
- * ls_ddp_wrap hooks a module; the program's forward lines do not change. During ls_backward gradients are averaged over the
- * ranks, bucket by bucket, while backward goes on. Method: Li et al., "PyTorch Distributed: Experiences on Accelerating
- * Data Parallel Training", VLDB 2020 (arXiv 2006.15704).
+ * ls_ddp_wrap hooks a module; the program's forward lines do not change. During ls_backward gradients are averaged over
+ * the ranks, bucket by bucket, while backward goes on. Method: Li et al., "PyTorch Distributed: Experiences on
+ * Accelerating Data Parallel Training", VLDB 2020 (arXiv 2006.15704).
  *
- * A program with gradients of its own uses the reducer alone (second half).                                            */
+ * A program with gradients of its own uses the reducer alone (second half).                                          */
 #ifndef LOCKSTEP_DDP_H
 #define LOCKSTEP_DDP_H
 
@@ -29,18 +29,19 @@ typedef struct ls_ddp_options {
     const char *const *ignored; /* names that take no part in broadcast or reduction, ended by NULL; copied */
 } ls_ddp_options;
 
-/* Wraps `module`: compares the parameters of all ranks, broadcasts parameters and buffers from rank 0, lays out the buckets,
- * hooks forward and backward. Collective over `group`, of which the wrap has a duplicate (and it holds the module): either
- * may be closed first. One wrap a module.
- * Errors, alike on all ranks: LS_ERR_MISMATCH names the first parameter that differs and both ranks; LS_ERR_ARGUMENT when no
- * parameter needs a gradient; LS_ERR_MEMORY and those of the group. */
+/* Wraps `module`: compares the parameters of all ranks, broadcasts parameters and buffers from rank 0, lays out the
+ * buckets, hooks forward and backward. Collective over `group`, of which the wrap has a duplicate (and it holds the
+ * module): either may be closed first. One wrap a module.
+ * Errors, alike on all ranks: LS_ERR_MISMATCH names the first parameter that differs and both ranks; LS_ERR_ARGUMENT
+ * when no parameter needs a gradient; LS_ERR_MEMORY and those of the group. */
 LS_API ls_status ls_ddp_wrap(ls_ddp **ddp, ls_module *module, ls_group *group, const ls_ddp_options *options);
 
 /* Unhooks the module; gradients are forgotten. Local. */
 LS_API void ls_ddp_close(ls_ddp **ddp);
 
-/* Between these, forwards make the backward that follows accumulate locally; the first backward of a forward outside reduces
- * the sum. They nest. All ranks alike: where they differ, the next synchronised backward is LS_ERR_MISMATCH on all. */
+/* Between these, forwards make the backward that follows accumulate locally; the first backward of a forward outside
+ * reduces the sum. They nest. All ranks alike: where they differ, the next synchronised backward is LS_ERR_MISMATCH on
+ * all. */
 LS_API void ls_ddp_no_sync_begin(ls_ddp *ddp);
 LS_API void ls_ddp_no_sync_end(ls_ddp *ddp);
 
@@ -57,8 +58,9 @@ typedef struct ls_ddp_stats {
 } ls_ddp_stats;
 LS_API void ls_ddp_last_stats(const ls_ddp *ddp, ls_ddp_stats *stats);
 
-/* Moments of the last synchronised backward: for parameter `index` (the module's order, those that need gradients) when its
- * gradient became ready, and for bucket `index` when its reduction started and ended; nanoseconds on the monotonic clock.
+/* Moments of the last synchronised backward: for parameter `index` (the module's order, those that need gradients) when
+ * its gradient became ready, and for bucket `index` when its reduction started and ended; nanoseconds on the monotonic
+ * clock.
  * Errors: LS_ERR_ARGUMENT for an index out of range. */
 LS_API ls_status ls_ddp_ready_time(const ls_ddp *ddp, int index, int64_t *ready_ns);
 LS_API ls_status ls_ddp_bucket_times(const ls_ddp *ddp, int index, int64_t *start_ns, int64_t *end_ns);
@@ -66,13 +68,18 @@ LS_API ls_status ls_ddp_bucket_times(const ls_ddp *ddp, int index, int64_t *star
 /* ---- The reducer alone: gradients that you compute yourself, averaged over ranks while you compute the rest. ----
  *
  *     ls_reducer_begin(reducer);
- *     for (int i = last; i >= 0; i--) { compute_gradient(i); ls_reducer_ready(reducer, i); }      // any order, any thread
- *     ls_reducer_finish(reducer);                                      // gradients are averages now, on every rank alike */
+ *     for (int i = last; i >= 0; i--) {
+ *         compute_gradient(i);
+ *         ls_reducer_ready(reducer, i);   // in any order, from any thread
+ *     }
+ *     ls_reducer_finish(reducer);         // gradients are averages now, on every rank alike
+ */
 
 typedef struct ls_reducer ls_reducer;
 
-/* One gradient. `gradient` is strided memory of the caller's, read at `ready` and written at `finish`. NULL: the reducer has the
- * memory (contiguous, dims order), which ls_reducer_gradient returns: written once, reduced where it lies. */
+/* One gradient. `gradient` is strided memory of the caller's, read at `ready` and written at `finish`. NULL: the
+ * reducer has the memory (contiguous, dims order), which ls_reducer_gradient returns: written once, reduced where it
+ * lies. */
 typedef struct ls_gradient {
     const char *name; /* copied */
     void *gradient;
@@ -89,14 +96,16 @@ typedef struct ls_reducer_options {
     bool find_nonfinite; /* as in ls_ddp_options */
 } ls_reducer_options;
 
-/* Compares the list with the other ranks', lays out the buckets. Collective over `group`, of which the reducer has a duplicate.
+/* Compares the list with the other ranks', lays out the buckets. Collective over `group`, of which the reducer has a
+ * duplicate.
  * gradients   [count], in the order of registration: buckets are filled from the last one
  * Errors, alike on all ranks: LS_ERR_MISMATCH, LS_ERR_ARGUMENT, LS_ERR_MEMORY and those of the group. */
 LS_API ls_status ls_reducer_create(ls_reducer **reducer, ls_group *group, const ls_gradient *gradients, int count,
                                    const ls_reducer_options *options);
 LS_API void ls_reducer_close(ls_reducer **reducer);
 
-/* The memory of gradient `index`. For those given with NULL it moves when buckets are rebuilt: ask again after each begin. */
+/* The memory of gradient `index`. For those given with NULL it moves when buckets are rebuilt: ask again after each
+ * begin. */
 LS_API void *ls_reducer_gradient(ls_reducer *reducer, int index);
 
 /* Starts a step on all ranks. Errors: those of the group; LS_ERR_STATE when a step is under way. */
@@ -109,9 +118,9 @@ LS_API ls_status ls_reducer_ready(ls_reducer *reducer, int index);
 /* Tells that this rank's step failed (for instance no memory): the peers' step fails too, and all stay in step. */
 LS_API void ls_reducer_fail(ls_reducer *reducer, ls_status status, const char *reason);
 
-/* Ends the step: waits until every gradient is the average. A gradient that was not marked is, with unused-parameter search,
- * the average of the others' (untouched where no rank marked it); without it LS_ERR_UNUSED on all ranks, naming it.
- * After an error gradients are undefined, and the next step is right. */
+/* Ends the step: waits until every gradient is the average. A gradient that was not marked is, with unused-parameter
+ * search, the average of the others' (untouched where no rank marked it); without it LS_ERR_UNUSED on all ranks, naming
+ * it. After an error gradients are undefined, and the next step is right. */
 LS_API ls_status ls_reducer_finish(ls_reducer *reducer);
 
 #ifdef __cplusplus

@@ -12,7 +12,7 @@
  * buffers stay untouched by the caller until the work is complete.
  *
  * When a rank dies, leaves or calls something else, the group is lost: that call and all later ones fail with the same
- * sentence, which names the rank, the operation and its number. Contents of buffers are then undefined.                */
+ * sentence, which names the rank, the operation and its number. Contents of buffers are then undefined.              */
 #ifndef LOCKSTEP_GROUP_H
 #define LOCKSTEP_GROUP_H
 
@@ -26,8 +26,8 @@ extern "C" {
 typedef struct ls_group ls_group;
 typedef struct ls_work ls_work;
 
-/* How values of several ranks become one. Bitwise OR is for integers. Sums add in rank order, so that every rank and every
- * run has the same bits. */
+/* How values of several ranks become one. Bitwise OR is for integers. Sums add in rank order, so that every rank and
+ * every run has the same bits. */
 typedef enum ls_op { LS_SUM = 0, LS_MAX, LS_BITWISE_OR, LS_OP_COUNT } ls_op;
 
 LS_API const char *ls_op_name(ls_op op);
@@ -41,14 +41,15 @@ typedef struct ls_group_options {
     int64_t timeout_ms; /* limit of one operation, from its launch; 0: 30 minutes; LS_FOREVER */
 } ls_group_options;
 
-/* Opens the group of all ranks and waits for them. `options` NULL means all defaults: the environment of `lockstep run`, which
- * uses torchrun's names, and without any a world of one rank.
- * Errors: LS_ERR_ENVIRONMENT (RANK without WORLD_SIZE, a rank out of range, ...), LS_ERR_TIMEOUT naming who did not come,
- * LS_ERR_MEMORY, LS_ERR_IO, LS_ERR_PEER_LOST. On error nothing is left behind. */
+/* Opens the group of all ranks and waits for them. `options` NULL means all defaults: the environment of `lockstep
+ * run`, which uses torchrun's names, and without any a world of one rank.
+ * Errors: LS_ERR_ENVIRONMENT (RANK without WORLD_SIZE, a rank out of range, ...), LS_ERR_TIMEOUT naming who did not
+ * come, LS_ERR_MEMORY, LS_ERR_IO, LS_ERR_PEER_LOST. On error nothing is left behind. */
 LS_API ls_status ls_group_open(ls_group **group, const ls_group_options *options);
 
-/* Leaves the group: local, never waits for peers, whose next operation fails with "rank N left". Pending work of this rank
- * ends with LS_ERR_ABORTED; memory of ls_group_alloc goes. A wrap or a reducer goes on: it has a duplicate of its own. */
+/* Leaves the group: local, never waits for peers, whose next operation fails with "rank N left". Pending work of this
+ * rank ends with LS_ERR_ABORTED; memory of ls_group_alloc goes. A wrap or a reducer goes on: it has a duplicate of its
+ * own. */
 LS_API void ls_group_close(ls_group **group);
 
 /* The calling rank, 0 to world size - 1, and the number of ranks. Fixed for the group's life; any thread. */
@@ -58,8 +59,9 @@ LS_API int ls_group_world_size(const ls_group *group);
 /* A second group of the same ranks with an order of operations of its own. Collective. */
 LS_API ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group);
 
-/* Memory that the backend reduces where it lies, aligned to a page, zeroed. Collective: all ranks call with the same size in
- * the same order; returns when every rank has it, or fails on all. Freed by ls_group_free, at the latest with the group.
+/* Memory that the backend reduces where it lies, aligned to a page, zeroed. Collective: all ranks call with the same
+ * size in the same order; returns when every rank has it, or fails on all. Freed by ls_group_free, at the latest with
+ * the group.
  * Errors: LS_ERR_MEMORY with the sizes wanted and left, LS_ERR_MISMATCH, and those of any collective. */
 LS_API ls_status ls_group_alloc(ls_group *group, size_t bytes, void **memory);
 
@@ -80,8 +82,8 @@ LS_API ls_status ls_group_all_reduce(ls_group *group, void *data, size_t count, 
 LS_API ls_status ls_group_broadcast(ls_group *group, void *data, size_t count, ls_dtype dtype, int root,
                                     ls_work **work);
 
-/* Gathers `count` elements of `send` of every rank into `receive` [world size][count], in rank order. `send` may be this
- * rank's place in `receive`. Errors as above. */
+/* Gathers `count` elements of `send` of every rank into `receive` [world size][count], in rank order. `send` may be
+ * this rank's place in `receive`. Errors as above. */
 LS_API ls_status ls_group_all_gather(ls_group *group, const void *send, void *receive, size_t count, ls_dtype dtype,
                                      ls_work **work);
 
@@ -95,9 +97,9 @@ LS_API void ls_group_abort(ls_group *group, const char *reason);
 /* Drives what was posted a little further on the calling thread and returns at once. For loops that compute. */
 LS_API void ls_group_progress(ls_group *group);
 
-/* Waits until the work is complete and returns its status. timeout_ms: 0 and LS_FOREVER wait as long as the operation may
- * take, which the group's limit ends. A limit shorter than that which expires returns LS_ERR_TIMEOUT and changes nothing.
- * May be called again, by any thread, one at a time. */
+/* Waits until the work is complete and returns its status. timeout_ms: 0 and LS_FOREVER wait as long as the operation
+ * may take, which the group's limit ends. A limit shorter than that which expires returns LS_ERR_TIMEOUT and changes
+ * nothing. May be called again, by any thread, one at a time. */
 LS_API ls_status ls_work_wait(ls_work *work, int64_t timeout_ms);
 
 /* Whether the work has ended, well or badly; never waits. */

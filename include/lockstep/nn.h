@@ -1,7 +1,7 @@
 /* lockstep/nn.h: modules: trees of layers with named parameters and buffers.
  *
  * A module belongs to who created it, until it is given to a container (ls_sequential_create takes its children over).
- * Names are PyTorch's: "fc1.weight", "conv1.bias". Modules are used by one thread at a time.                           */
+ * Names are PyTorch's: "fc1.weight", "conv1.bias". Modules are used by one thread at a time.                         */
 #ifndef LOCKSTEP_NN_H
 #define LOCKSTEP_NN_H
 
@@ -61,9 +61,9 @@ typedef struct ls_module_callbacks {
 /* `children` (may be NULL) are taken over and can be run by the callback, which finds them by ls_module_child. */
 LS_API ls_status ls_module_create(ls_module **module, const ls_module_callbacks *callbacks, const ls_child *children);
 
-/* Adds a parameter or a buffer; the module takes over the caller's hold on `tensor`, also on error. Names are unique in a
- * module, not empty and without dots; the same tensor under two names is one (tied) parameter. A parameter (f32 or f64)
- * requires gradients from then on; ls_tensor_set_requires_grad(tensor, false) freezes it.
+/* Adds a parameter or a buffer; the module takes over the caller's hold on `tensor`, also on error. Names are unique in
+ * a module, not empty and without dots; the same tensor under two names is one (tied) parameter. A parameter (f32 or
+ * f64) requires gradients from then on; ls_tensor_set_requires_grad(tensor, false) freezes it.
  * Errors: LS_ERR_ARGUMENT, LS_ERR_MEMORY. */
 LS_API ls_status ls_module_add_parameter(ls_module *module, const char *name, ls_tensor *tensor);
 LS_API ls_status ls_module_add_buffer(ls_module *module, const char *name, ls_tensor *tensor);
@@ -101,8 +101,8 @@ LS_API const char *ls_module_buffer_name(const ls_module *module, int index);
 /* 784 - 256 - 128 - 10 with ReLU between; takes [n, 1, 28, 28] or [n, 784]. Parameters fc1, fc2, fc3. */
 LS_API ls_status ls_mlp_create(ls_module **module, const ls_layer_options *options);
 
-/* LeNet for 1x28x28: conv 32 5x5 pad 2, ReLU, pool 2, conv 64 5x5 pad 2, ReLU, pool 2, linear 3136 to 512, ReLU, linear 512 to
- * 10; 1,663,370 parameters: conv1, conv2, fc1, fc2. */
+/* LeNet for 1x28x28: conv 32 5x5 pad 2, ReLU, pool 2, conv 64 5x5 pad 2, ReLU, pool 2, linear 3136 to 512, ReLU, linear
+ * 512 to 10; 1,663,370 parameters: conv1, conv2, fc1, fc2. */
 LS_API ls_status ls_lenet_create(ls_module **module, const ls_layer_options *options);
 
 #ifdef __cplusplus

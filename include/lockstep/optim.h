@@ -1,7 +1,7 @@
 /* lockstep/optim.h: optimizers: one pass over memory a parameter.
  *
- * An optimizer holds the module's parameters, so that either may be closed first. Made before or after a wrap. Parameters
- * without a gradient are left alone: no momentum, no decay.                                                           */
+ * An optimizer holds the module's parameters, so that either may be closed first. Made before or after a wrap.
+ * Parameters without a gradient are left alone: no momentum, no decay.                                               */
 #ifndef LOCKSTEP_OPTIM_H
 #define LOCKSTEP_OPTIM_H
 
@@ -13,7 +13,8 @@ extern "C" {
 
 typedef struct ls_optim ls_optim;
 
-/* PyTorch's SGD: g += weight_decay w; m = momentum m + g (the first time m = g); w -= lr (nesterov ? g + momentum m : m). */
+/* PyTorch's SGD: g += weight_decay w; m = momentum m + g (the first time m = g); w -= lr (nesterov ? g + momentum m :
+ * m). */
 typedef struct ls_sgd_options {
     double lr; /* must be positive */
     double momentum;
@@ -21,7 +22,8 @@ typedef struct ls_sgd_options {
     bool nesterov; /* needs momentum */
 } ls_sgd_options;
 
-/* PyTorch's AdamW (Loshchilov and Hutter, 2019): zeroes mean beta1 0.9, beta2 0.999, eps 1e-8; weight_decay has no default. */
+/* PyTorch's AdamW (Loshchilov and Hutter, 2019): zeroes mean beta1 0.9, beta2 0.999, eps 1e-8; weight_decay has no
+ * default. */
 typedef struct ls_adamw_options {
     double lr; /* must be positive */
     double beta1;
@@ -43,8 +45,8 @@ LS_API void ls_optim_zero_grad(ls_optim *optim);
 LS_API double ls_optim_lr(const ls_optim *optim);
 LS_API void ls_optim_set_lr(ls_optim *optim, double lr);
 
-/* lr = base * gamma^(epoch / step_epochs), whole division: a step schedule; step_epochs 0 keeps the base. Call at the start
- * of each epoch. */
+/* lr = base * gamma^(epoch / step_epochs), whole division: a step schedule; step_epochs 0 keeps the base. Call at the
+ * start of each epoch. */
 typedef struct ls_step_schedule {
     double base_lr;
     double gamma;
@@ -52,14 +54,14 @@ typedef struct ls_step_schedule {
 } ls_step_schedule;
 LS_API void ls_step_schedule_apply(const ls_step_schedule *schedule, ls_optim *optim, int epoch);
 
-/* State for checkpoints: named tensors "<parameter>.momentum", "<parameter>.exp_avg", "<parameter>.exp_avg_sq", in a fixed
- * order, made (zeroed) when the optimizer is created. Owned by the optimizer. */
+/* State for checkpoints: named tensors "<parameter>.momentum", "<parameter>.exp_avg", "<parameter>.exp_avg_sq", in a
+ * fixed order, made (zeroed) when the optimizer is created. Owned by the optimizer. */
 LS_API int ls_optim_state_count(const ls_optim *optim);
 LS_API ls_tensor *ls_optim_state(const ls_optim *optim, int index);
 LS_API const char *ls_optim_state_name(const ls_optim *optim, int index);
 
-/* The number of updates made to each parameter, [parameter count] in the module's order: AdamW's bias correction and SGD's
- * first momentum depend on it. Copied out and in. */
+/* The number of updates made to each parameter, [parameter count] in the module's order: AdamW's bias correction and
+ * SGD's first momentum depend on it. Copied out and in. */
 LS_API int ls_optim_parameter_count(const ls_optim *optim);
 LS_API void ls_optim_update_counts(const ls_optim *optim, int64_t *counts);
 LS_API void ls_optim_set_update_counts(ls_optim *optim, const int64_t *counts);

@@ -1,7 +1,7 @@
 /* lockstep/store.h: a small key-value store through which ranks find each other before they have a group.
  *
- * Keys are texts of at most LS_STORE_KEY_BYTES - 1 bytes; values are bytes, at most LS_STORE_VALUE_BYTES. Every handle may
- * be used from any thread.                                                                                          */
+ * Keys are texts of at most LS_STORE_KEY_BYTES - 1 bytes; values are bytes, at most LS_STORE_VALUE_BYTES. Every handle
+ * may be used from any thread.                                                                                       */
 #ifndef LOCKSTEP_STORE_H
 #define LOCKSTEP_STORE_H
 
@@ -19,8 +19,8 @@ typedef struct ls_store ls_store;
 /* A store within this process, for ranks that are threads. Closed by each who holds it: ls_store_keep adds a holder. */
 LS_API ls_status ls_store_open_hash(ls_store **store);
 
-/* The store of `lockstep run`, over the socket that this worker inherited. Errors: LS_ERR_ENVIRONMENT when the process was
- * not started by the launcher. */
+/* The store of `lockstep run`, over the socket that this worker inherited. Errors: LS_ERR_ENVIRONMENT when the process
+ * was not started by the launcher. */
 LS_API ls_status ls_store_open_inherited(ls_store **store);
 
 /* One more holder of the same store. Returns `store`. */
@@ -31,8 +31,8 @@ LS_API void ls_store_close(ls_store **store);
 LS_API ls_status ls_store_set(ls_store *store, const char *key, const void *value, size_t bytes);
 
 /* Waits until `key` is set, then copies at most `capacity` bytes into `value` and the full size into `bytes`.
- * timeout_ms: 0 means 30 minutes, LS_FOREVER no limit. Errors: LS_ERR_TIMEOUT names the key; LS_ERR_ARGUMENT when the value
- * is larger than `capacity`; LS_ERR_PEER_LOST when the store's server is gone. */
+ * timeout_ms: 0 means 30 minutes, LS_FOREVER no limit. Errors: LS_ERR_TIMEOUT names the key; LS_ERR_ARGUMENT when the
+ * value is larger than `capacity`; LS_ERR_PEER_LOST when the store's server is gone. */
 LS_API ls_status ls_store_get(ls_store *store, const char *key, void *value, size_t capacity, size_t *bytes,
                               int64_t timeout_ms);
 

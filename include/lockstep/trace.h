@@ -1,8 +1,8 @@
 /* lockstep/trace.h: where the time of a step went, as a Chrome trace (chrome://tracing, Perfetto), one file a rank.
  *
- * With LOCKSTEP_TRACE=DIR in the environment ls_group_open starts a trace and ls_group_close ends it; a program that wants
- * a few steps only starts and stops by itself. Spans of forward, backward, each bucket's reduction and wait, and the
- * optimizer are written by the library.                                                                              */
+ * With LOCKSTEP_TRACE=DIR in the environment ls_group_open starts a trace and ls_group_close ends it; a program that
+ * wants a few steps only starts and stops by itself. Spans of forward, backward, each bucket's reduction and wait, and
+ * the optimizer are written by the library.                                                                          */
 #ifndef LOCKSTEP_TRACE_H
 #define LOCKSTEP_TRACE_H
 
@@ -17,8 +17,8 @@ extern "C" {
  * Errors: LS_ERR_IO, LS_ERR_MEMORY. Each rank calls for itself. */
 LS_API ls_status ls_trace_start(const char *directory);
 
-/* Ends the calling thread's trace and completes the file. Errors: LS_ERR_IO when events were lost, for instance to a full
- * disk. LS_OK when none is under way. */
+/* Ends the calling thread's trace and completes the file. Errors: LS_ERR_IO when events were lost, for instance to a
+ * full disk. LS_OK when none is under way. */
 LS_API ls_status ls_trace_stop(void);
 
 /* The user's own spans: names a part of the step. `name` is copied. Begin and end nest, on one thread. Without a trace

@@ -1,8 +1,9 @@
 /* file.c: reading whole files; replacing files so that no moment shows half of one.
  *
- * The order that makes a replacement safe: content synced before the rename, or after a power failure the name may stand
- * for an empty file; the directory synced after it, or the rename itself may be lost. The temporary name is fixed, so that
- * killed writers leave one file at most, and locked, so that two writers at once cannot mix their contents. */
+ * The order that makes a replacement safe: content synced before the rename, or after a power failure the name may
+ * stand for an empty file; the directory synced after it, or the rename itself may be lost. The temporary name is
+ * fixed, so that killed writers leave one file at most, and locked, so that two writers at once cannot mix their
+ * contents. */
 #include "base/file.h"
 
 #include "base/error.h"
@@ -88,7 +89,8 @@ static ls_status open_directory(ls_replacement *self) {
     return status;
 }
 
-/* Whether the temporary name still stands for the file that was opened and locked: another writer may have renamed it. */
+/* Whether the temporary name still stands for the file that was opened and locked: another writer may have renamed
+ * it. */
 static bool is_still_there(const ls_replacement *self) {
     struct stat opened, named;
     return fstat(self->file, &opened) == 0 && stat(self->partial, &named) == 0 && opened.st_ino == named.st_ino &&

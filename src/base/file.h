@@ -8,9 +8,9 @@
  * Errors: LS_ERR_IO names the path, LS_ERR_MEMORY. */
 ls_status ls_file_read(const char *path, uint8_t **bytes, size_t *size);
 
-/* A file on its way to replace `path`: written under the name "<path>.partial", synced, then renamed. Until then, and after
- * any failure, `path` is as it was; a reader sees the old content or the new, never a part. What a killed process left
- * under the temporary name is taken over by the next writer. */
+/* A file on its way to replace `path`: written under the name "<path>.partial", synced, then renamed. Until then, and
+ * after any failure, `path` is as it was; a reader sees the old content or the new, never a part. What a killed process
+ * left under the temporary name is taken over by the next writer. */
 typedef struct ls_replacement {
     const char *path; /* borrowed */
     char *partial;

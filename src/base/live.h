@@ -1,6 +1,6 @@
 /* live.h: the one list of what is live in this process: groups and the segments that they map. It is the only state of
- * the library that belongs to the process, and it is there for what concerns the process: fork, and ranks that are threads
- * and share one mapping of a segment. */
+ * the library that belongs to the process, and it is there for what concerns the process: fork, and ranks that are
+ * threads and share one mapping of a segment. */
 #ifndef LS_BASE_LIVE_H
 #define LS_BASE_LIVE_H
 

@@ -1,7 +1,8 @@
 /* wait.h: the one place where the library sleeps. Every wait has a deadline; none is made with a lock held.
  *
- * A word is a 32-bit counter that whoever changes a condition advances: read the word, look at the condition, then sleep
- * unless the word has moved. So no wake is lost, and the same call serves threads and, in shared memory, processes.   */
+ * A word is a 32-bit counter that whoever changes a condition advances: read the word, look at the condition, then
+ * sleep unless the word has moved. So no wake is lost, and the same call serves threads and, in shared memory,
+ * processes. */
 #ifndef LS_BASE_WAIT_H
 #define LS_BASE_WAIT_H
 
@@ -40,8 +41,8 @@ int ls_descriptors_wait(struct pollfd *descriptors, size_t count, int64_t deadli
 /* Sleeps until `deadline_ns`. */
 void ls_sleep_until(int64_t deadline_ns);
 
-/* Orders our earlier stores before our later loads, where each of two sides writes one word and then reads the other's: "I
- * have published; do you sleep?" against "I sleep; have you published?". */
+/* Orders our earlier stores before our later loads, where each of two sides writes one word and then reads the other's:
+ * "I have published; do you sleep?" against "I sleep; have you published?". */
 static inline void ls_full_barrier(void) {
 #if LS_UNDER_THREAD_SANITIZER
     /* It does not know fences; a thread's own word orders as much and hides no race between threads. */

@@ -1,5 +1,5 @@
-/* agreement.h: how ranks come to one verdict. Whatever fails on one rank alone is told to all, so that all return the same
- * status and the same sentence and the group stays in step. */
+/* agreement.h: how ranks come to one verdict. Whatever fails on one rank alone is told to all, so that all return the
+ * same status and the same sentence and the group stays in step. */
 #ifndef LS_DDP_AGREEMENT_H
 #define LS_DDP_AGREEMENT_H
 
@@ -41,9 +41,9 @@ typedef struct ls_agreement {
 ls_status agreement_init(ls_agreement *agreement, ls_group *group);
 void agreement_clear(ls_agreement *agreement);
 
-/* Collective: every rank gives its status (with the thread's sentence); all return the failing rank's, the lowest one's when
- * several failed, with "rank N: " before its sentence; LS_OK when none did. A failure of the group itself is returned as
- * it is. Blocks under the group's limit. */
+/* Collective: every rank gives its status (with the thread's sentence); all return the failing rank's, the lowest one's
+ * when several failed, with "rank N: " before its sentence; LS_OK when none did. A failure of the group itself is
+ * returned as it is. Blocks under the group's limit. */
 ls_status agreement_reach(ls_agreement *agreement, ls_status status, uint64_t step, agreement_kind kind);
 
 /* Collective, blocking: gathers `bytes` bytes of every rank into `all` [world size][bytes]. */

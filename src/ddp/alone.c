@@ -1,6 +1,6 @@
 /* alone.c: the reducer without our autograd: begin, ready, finish, on gradients that the caller computes.
  *
- * What is used is known at finish only, so the header carries no bitmap and the footer does (late_use in reducer.h).     */
+ * What is used is known at finish only, so the header carries no bitmap and the footer does (late_use in reducer.h). */
 #include "base/memory.h"
 #include "ddp/bitmap.h"
 #include "ddp/reducer.h"

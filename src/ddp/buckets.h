@@ -1,4 +1,5 @@
-/* buckets.h: which parameter goes in which bucket, and where in it. Pure: no thread, clock or I/O; memory at setup only. */
+/* buckets.h: which parameter goes in which bucket, and where in it. Pure: no thread, clock or I/O; memory at setup
+ * only. */
 #ifndef LS_DDP_BUCKETS_H
 #define LS_DDP_BUCKETS_H
 
@@ -33,9 +34,9 @@ typedef struct bucket_plan {
 } bucket_plan;
 
 /* Lays the parameters out: along `order`, one open bucket a dtype, which is closed when its payload reaches the cap; a
- * parameter larger than the cap has a bucket of its own. The first bucket of a dtype has the first cap. Buckets are numbered
- * by the place of their last parameter in `order`: the order in which they become ready. (PyTorch's rule, but for
- * parameters above the cap.) Errors: LS_ERR_MEMORY. */
+ * parameter larger than the cap has a bucket of its own. The first bucket of a dtype has the first cap. Buckets are
+ * numbered by the place of their last parameter in `order`: the order in which they become ready. (PyTorch's rule, but
+ * for parameters above the cap.) Errors: LS_ERR_MEMORY. */
 ls_status bucket_plan_init(bucket_plan *plan, const bucket_request *request);
 
 /* Frees a plan; a zeroed one is harmless. */

@@ -1,14 +1,15 @@
 /* module.c: a wrapped module. The only file of the room that knows tensors and the tape.
  *
- * The module's forward is hooked to list the wrap in the thread's step and to mark its outputs; the wrap then hears of each
- * backward through an observer, and of each gradient through a hook on the leaf. Gradients live in buckets: the leaf's home.
+ * The module's forward is hooked to list the wrap in the thread's step and to mark its outputs; the wrap then hears of
+ * each backward through an observer, and of each gradient through a hook on the leaf. Gradients live in buckets: the
+ * leaf's home.
  *
  *   first forward after a backward    buffers from rank 0, buckets laid out anew, when due
  *   begin of backward                 what is used is known: the header, or nothing under no_sync
  *   a leaf's gradient is complete     marked; its bucket may start
  *   finish of backward                the reducer's end; leaves that only others used have a gradient now
  *
- * All of it runs on the thread that trains.                                                                             */
+ * All of it runs on the thread that trains.                                                                          */
 #include "autograd/observer.h"
 #include "base/clock.h"
 #include "base/fault.h"

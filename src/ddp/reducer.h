@@ -1,9 +1,10 @@
-/* reducer.h: one step of averaging gradients over ranks. Under both faces of the room: module.c (a wrapped module, whose tape
- * tells beforehand what is used) and alone.c (gradients of the user's own, whose use is known at the end).
+/* reducer.h: one step of averaging gradients over ranks. Under both faces of the room: module.c (a wrapped module,
+ * whose tape tells beforehand what is used) and alone.c (gradients of the user's own, whose use is known at the end).
  *
- * Threads: begin, finish and rebuild are called by one thread at a time; mark and fail by any. `lock` guards what is listed
- * under it; it is never held while something is posted or waited for, and no other lock is taken under it. Buckets are posted
- * by the one thread that has set `is_launching`; all calls of mark return before finish is called.                       */
+ * Threads: begin, finish and rebuild are called by one thread at a time; mark and fail by any. `lock` guards what is
+ * listed under it; it is never held while something is posted or waited for, and no other lock is taken under it.
+ * Buckets are posted by the one thread that has set `is_launching`; all calls of mark return before finish is
+ * called. */
 #ifndef LS_DDP_REDUCER_H
 #define LS_DDP_REDUCER_H
 
@@ -82,13 +83,14 @@ typedef struct ls_reduction {
 } ls_reduction;
 
 /* Collective: duplicates `group`, compares `items` over all ranks (those that need gradients are reduced), lays out and
- * allocates the buckets. `status` is this rank's so far, so that a rank that failed earlier fails all. Errors are alike on
- * all ranks; then nothing is held. */
+ * allocates the buckets. `status` is this rank's so far, so that a rank that failed earlier fails all. Errors are alike
+ * on all ranks; then nothing is held. */
 ls_status reducer_init(ls_reduction *reducer, ls_group *group, ls_status status, const verify_item *items,
                        int item_count, const reducer_options *options);
 void reducer_clear(ls_reduction *reducer);
 
-/* Lays the buckets out in the order in which gradients came, when that is due. Collective. `move` is called for each gradient. */
+/* Lays the buckets out in the order in which gradients came, when that is due. Collective. `move` is called for each
+ * gradient. */
 ls_status reducer_rebuild(ls_reduction *reducer, storage_move move, void *context);
 
 /* Counts a backward that does not synchronise. */
@@ -98,8 +100,8 @@ void reducer_skip(ls_reduction *reducer);
  * synchronised step [count]; `reached`: those whose gradient will be marked in this one. Both NULL with late_use. */
 ls_status reducer_begin(ls_reduction *reducer, ls_status failure, const bool *reached, const bool *used);
 
-/* Gradient `index` is complete where it lies. Launches what may start. Errors: LS_ERR_STATE, LS_ERR_ARGUMENT; then the step
- * fails on all ranks. */
+/* Gradient `index` is complete where it lies. Launches what may start. Errors: LS_ERR_STATE, LS_ERR_ARGUMENT; then the
+ * step fails on all ranks. */
 ls_status reducer_mark(ls_reduction *reducer, int index);
 
 /* Whether the gradient is marked in this step already: its bucket may be under way. */

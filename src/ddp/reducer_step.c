@@ -5,8 +5,8 @@
  *            neighbours that are used
  *   finish   waits for the header; launches the rest; posts the footer behind the last bucket; drains; reads the footer
  *
- * Every rank that has a good header posts every bucket and the footer, whatever becomes of it: so ranks never part. A bad
- * header ends the step at once, on all ranks: they exchange what failed, and return the same.                            */
+ * Every rank that has a good header posts every bucket and the footer, whatever becomes of it: so ranks never part. A
+ * bad header ends the step at once, on all ranks: they exchange what failed, and return the same.                    */
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/memory.h"
@@ -76,8 +76,8 @@ static void note_lost(ls_reduction *reducer, ls_status status) {
     schedule_fail(&reducer->schedule);
 }
 
-/* Posts the buckets that may start. One thread at a time, so that they are posted in order without the lock; a thread that
- * finds another one launching may go: that one looks at the schedule again, under the lock, before it stops. */
+/* Posts the buckets that may start. One thread at a time, so that they are posted in order without the lock; a thread
+ * that finds another one launching may go: that one looks at the schedule again, under the lock, before it stops. */
 static void launch(ls_reduction *reducer) {
     int bucket = 0;
     ls_mutex_lock(&reducer->lock);

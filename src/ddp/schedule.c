@@ -1,8 +1,9 @@
 /* schedule.c: which bucket may start, and when backward is over. Pure: no thread, clock, allocation after setup, or I/O.
  *
- *         schedule_arm              schedule_agreed                schedule_launch (last)       schedule_reduced (last)
- *   idle --------------> agreeing -----------------> launching -----------------------> draining ------------------> settling
- *   settling -- schedule_settled --> idle;   any state -- schedule_fail --> broken -- schedule_reset --> idle
+ *         schedule_arm              schedule_agreed                schedule_launch (last)
+ *   idle --------------> agreeing -----------------> launching -----------------------> draining
+ *   draining -- schedule_reduced (last) --> settling -- schedule_settled --> idle
+ *   any state -- schedule_fail --> broken -- schedule_reset --> idle
  *
  *   agreeing   the header is under way: marks are recorded, nothing starts
  *   launching  buckets [0, next) have started; bucket `next` starts as soon as pending[next] is 0
@@ -13,7 +14,7 @@
  * 1. Buckets start in index order, whatever order gradients come in, so that all ranks call alike.
  * 2. A parameter is marked once a step; a second mark is LS_ERR_STATE and changes nothing.
  * 3. A bucket may be reduced while later ones still wait for gradients; it must have started.
- * 4. Without buckets, agreed leads straight to settling.                                                                  */
+ * 4. Without buckets, agreed leads straight to settling.                                                             */
 #include "ddp/schedule.h"
 
 #include "base/error.h"

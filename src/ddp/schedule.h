@@ -34,7 +34,8 @@ typedef struct ls_schedule {
 ls_status schedule_init(ls_schedule *schedule, int parameter_count, int bucket_count, const int *bucket_of);
 void schedule_clear(ls_schedule *schedule);
 
-/* The events. Each returns LS_ERR_STATE, names state and event, and changes nothing where the machine has no such arrow. */
+/* The events. Each returns LS_ERR_STATE, names state and event, and changes nothing where the machine has no such
+ * arrow. */
 ls_status schedule_arm(ls_schedule *schedule);
 ls_status schedule_agreed(ls_schedule *schedule);
 ls_status schedule_mark(ls_schedule *schedule, int parameter);

@@ -14,7 +14,8 @@ void values_divide(ls_dtype dtype, void *values, size_t count, int divisor) {
     }
 }
 
-/* Infinity and NaN have all bits of the exponent set. Counting instead of leaving early keeps the loop a vector loop. */
+/* Infinity and NaN have all bits of the exponent set. Counting instead of leaving early keeps the loop a vector
+ * loop. */
 static bool f32_are_finite(const float *values, size_t count) {
     uint32_t found = 0;
     for (size_t i = 0; i < count; i++) {

@@ -1,7 +1,7 @@
 /* verify.c: compares what ranks are about to train together.
  *
- * In the good case one small all-gather of digests. Only when they differ are the digests of all items exchanged, and then
- * the descriptions of the first item that differs: so the message can show both sides.                                  */
+ * In the good case one small all-gather of digests. Only when they differ are the digests of all items exchanged, and
+ * then the descriptions of the first item that differs: so the message can show both sides.                          */
 #include "ddp/verify.h"
 
 #include "base/fault.h"

@@ -5,7 +5,8 @@
 #include <lockstep/nn.h>
 
 /* Run around each call of the module's forward by the user (not around its children's).
- * before    runs first, also when an input is NULL: on every rank the same messages must flow. An error fails the forward.
+ * before    runs first, also when an input is NULL: on every rank the same messages must flow. An error fails the
+ *           forward.
  * after     gets each output, in order, and returns the tensor to hand out instead; not called when the forward failed
  */
 typedef struct nn_hooks {

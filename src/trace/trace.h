@@ -4,8 +4,8 @@
 
 #include <lockstep/trace.h>
 
-/* Records that `name` ran from start_ns to end_ns (base/clock.h) on this thread, under `category` ("forward", "backward",
- * "bucket", "wait", "optimizer", "user"). Names are copied. */
+/* Records that `name` ran from start_ns to end_ns (base/clock.h) on this thread, under `category` ("forward",
+ * "backward", "bucket", "wait", "optimizer", "user"). Names are copied. */
 void trace_span(const char *category, const char *name, int64_t start_ns, int64_t end_ns);
 
 /* As trace_span on a line of its own called `track`, for what overlaps the thread's own work (a bucket under way). */
