@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 # $(call build,FOLDER,FLAGS,TARGETS)
 build = cmake -S . -B $(1) $(CMAKE_FLAGS) $(2) > /dev/null && cmake --build $(1) -j$(JOBS) $(addprefix --target ,$(3))
 
-.PHONY: build deps test train check-asan check-tsan fuzz bench format lint shape symbols install clean help
+.PHONY: build deps test train check-asan check-tsan check-arm64 fuzz bench format lint shape symbols install clean help
 
 build: ## only builds (no root), after saying what is missing and what it would bring
 	@scripts/deps.sh --check build
@@ -36,6 +36,12 @@ check-tsan: ## every test under ThreadSanitizer
 	@scripts/deps.sh build test
 	@$(call build,build-tsan,-DLS_SANITIZE=thread)
 	@scripts/test.sh build-tsan
+
+check-arm64: ## a cross build for arm64, its tests under an emulator of that processor
+	@scripts/deps.sh build arm64
+	@scripts/arm64-sysroot.sh build-arm64/sysroot
+	@$(call build,build-arm64,--toolchain scripts/arm64.cmake -DLS_SYSROOT=$(CURDIR)/build-arm64/sysroot)
+	@scripts/check-arm64.sh build-arm64
 
 FUZZ_SECONDS ?= 60
 fuzz: ## each fuzzer for FUZZ_SECONDS (60), then the coverage it reached
@@ -73,7 +79,7 @@ install: ## builds without assertions and installs under PREFIX (/usr/local), in
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 clean: ## removes everything that was built
-	@rm -rf build build-asan build-tsan build-fuzz build-release
+	@rm -rf build build-asan build-tsan build-arm64 build-fuzz build-release
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
