@@ -22,7 +22,7 @@ static void take_descriptor(store_inbox *inbox) {
 /* What the server does with a frame. False: it would hang up. */
 static bool serve(store_table *table, const store_frame *frame) {
     store_request request;
-    store_answer answer;
+    store_answer answer = {0};
     const bool is_request = store_frame_request(frame, &request) == LS_OK;
     ls_status status = LS_ERR_FORMAT;
     if (is_request && frame->head.code != STORE_CANCEL) status = store_table_apply(table, &request, &answer);

@@ -34,9 +34,11 @@ static void assert_hung_up(int connected) {
 }
 
 static void send_hostile(const store_head *head, const void *rest, size_t bytes) {
+    unsigned char frame[sizeof *head + 8];
+    memcpy(frame, head, sizeof *head);
+    if (bytes > 0) memcpy(frame + sizeof *head, rest, bytes);
     const int connected = connect_raw();
-    assert_int_equal(send(connected, head, sizeof *head, MSG_NOSIGNAL), sizeof *head);
-    if (bytes > 0) assert_int_equal(send(connected, rest, bytes, MSG_NOSIGNAL), bytes);
+    assert_int_equal(send(connected, frame, sizeof *head + bytes, MSG_NOSIGNAL), sizeof *head + bytes);
     assert_hung_up(connected);
 }
 
