@@ -31,7 +31,7 @@ Dir::State::status "$work/status";
 Dir::Cache "$work/cache/";
 END
 
-echo "downloading for arm64:" $packages
+echo "downloading for arm64: $(echo "$packages" | tr "\n" " ")"
 apt-get -c "$work/apt.conf" -qq update || true # one source of several may have nothing for arm64
 # shellcheck disable=SC2086  # a list of words
 (cd "$work/debs" && apt-get -c "$work/apt.conf" -qq download $packages)
