@@ -28,7 +28,7 @@
 #define TIMED_PAIRS 10
 #define TRACE_FIRST 10 /* of the first epoch, the steps that are traced */
 #define TRACE_LAST 15
-#define LOSS_EVERY 10 /* batches a row of loss.csv */
+#define LOSS_EVERY 10 /* batches a row of loss.csv; an epoch's last row may have fewer */
 
 /* ---- Options ---- */
 
@@ -56,9 +56,10 @@ static const char usage[] =
     "  --json             prints a JSON object an epoch on standard output, everything else on standard error\n"
     "  --help             this text\n";
 
-/* Ends the program: with the usage, or because the user called it wrongly. Of many ranks the first one speaks. */
+/* Ends the program: with the usage, or because the user called it wrongly. Of many ranks the first one speaks; without a
+ * launcher a RANK is left over in the shell. */
 _Noreturn static void leave(const char *what, const char *value) {
-    const char *rank = getenv("RANK");
+    const char *rank = getenv("LOCKSTEP_LAUNCHER_PID") ? getenv("RANK") : NULL;
     const bool is_first = !rank || strcmp(rank, "0") == 0;
     if (is_first && !what)
         fputs(usage, stdout);
@@ -230,7 +231,7 @@ static ls_status train_epoch(training *t, int64_t epoch, double figures[FIGURES]
         sums[0] += loss_sum, sums[1] += (double)batch.count;
         recent[0] += loss_sum, recent[1] += (double)batch.count;
         show_progress(t, epoch, ++steps, recent[0] / recent[1], sums[1] * t->world_size / (now_s() - start));
-        if (steps % LOSS_EVERY != 0) continue;
+        if (steps % LOSS_EVERY != 0 && steps < ls_loader_batches(t->loader)) continue;
         if (t->loss_csv) fprintf(t->loss_csv, "%" PRIu64 ",%.6g\n", ls_step_number(), recent[0] / recent[1]);
         recent[0] = recent[1] = 0;
     }

@@ -1,2 +1,2 @@
-# Trains a dozen times, on two processes.
-set_tests_properties(examples.train_image PROPERTIES TIMEOUT 300 PROCESSORS 2)
+# Each trains about a dozen times, on two processes.
+set_tests_properties(examples.train_image examples.train_image_options PROPERTIES TIMEOUT 300 PROCESSORS 2)
