@@ -21,10 +21,11 @@
 #include "launch/environment.h"
 #include "launch/output.h"
 #include "launch/processes.h"
-#include "launch/server.h"
 #include "launch/signals.h"
 #include "launch/watcher.h"
 #include "launch/worker.h"
+
+#include "store/server.h"
 
 #include "base/error.h"
 #include "base/fault.h"
@@ -62,7 +63,7 @@ typedef struct job {
     uv_loop_t loop;
     uv_timer_t timer;
     launch_signals signals;
-    launch_server *server;
+    store_server *server;
     launch_output *output;
     launch_watcher watcher;
     char *path;
@@ -255,7 +256,7 @@ static ls_status make_pipes(job *self, int rank, int *output, int *error_output)
 }
 
 static ls_status start_rank(job *self, int rank, int cores) {
-    const char *socket = launch_server_name(self->server);
+    const char *socket = store_server_name(self->server);
     launch_start start = {.path = self->path,
                           .arguments = self->options->program,
                           .input = self->null,
@@ -266,7 +267,7 @@ static ls_status start_rank(job *self, int rank, int cores) {
                           .descriptors = self->descriptors_before,
                           .ignores_pipe_signal = self->signals.pipe_before.sa_handler == SIG_IGN};
     char **environment = NULL;
-    ls_status status = launch_server_add_door(self->server, &start.door);
+    ls_status status = store_server_add_door(self->server, &start.door);
     if (status == LS_OK) {
         const launch_place place = {.rank = rank,
                                     .ranks = self->options->ranks,
@@ -304,9 +305,10 @@ static ls_status open_null(job *self) {
 static ls_status start_all(job *self) {
     LS_TRY(open_null(self));
     LS_TRY(launch_output_open(&self->output, &self->loop, self->options, check_done, self));
-    LS_TRY(launch_server_open(&self->server, &self->loop));
+    LS_TRY(store_server_open(&self->server, &self->loop, NULL));
+    LS_TRY(store_server_listen_on_name(self->server));
     LS_TRY(launch_signals_open(&self->signals, &self->loop, signal_received, self));
-    LS_TRY(launch_watcher_start(&self->watcher, strchr(launch_server_name(self->server), '-') + 1));
+    LS_TRY(launch_watcher_start(&self->watcher, strchr(store_server_name(self->server), '-') + 1));
     const int cores = launch_cores();
     for (int i = 0; i < self->options->ranks; i++) LS_TRY(start_rank(self, i, cores));
     return LS_OK;
@@ -337,7 +339,7 @@ static ls_status take_back(job *self, ls_status status) {
 static void close_all(job *self) {
     launch_watcher_dismiss(&self->watcher);
     launch_signals_close(&self->signals);
-    launch_server_close(&self->server);
+    store_server_close(&self->server);
     launch_output_close(&self->output);
     uv_close((uv_handle_t *)&self->timer, NULL);
     uv_run(&self->loop, UV_RUN_DEFAULT);

@@ -32,7 +32,7 @@ const char *store_operation_name(store_operation operation);
 
 typedef struct store_request {
     store_operation operation;
-    const char *key;      /* "" for STORE_COUNT */
+    const char *key;      /* STORE_COUNT: what the keys begin with; "" for all */
     const void *expected; /* STORE_COMPARE_SET */
     size_t expected_bytes;
     const void *value;

@@ -60,7 +60,7 @@ static ls_status check(const ls_store *store, const store_request *request) {
                        (int)store->owner);
     if (!request->key) return ls_fail(LS_ERR_ARGUMENT, "store %s: the key is NULL", name);
     const size_t key_bytes = strnlen(request->key, LS_STORE_KEY_BYTES);
-    if (key_bytes == LS_STORE_KEY_BYTES || (key_bytes == 0) != (request->operation == STORE_COUNT))
+    if (key_bytes == LS_STORE_KEY_BYTES || (key_bytes == 0 && request->operation != STORE_COUNT))
         return ls_fail(LS_ERR_ARGUMENT, "store %s: a key has 1 to %d bytes; this one is %s", name,
                        LS_STORE_KEY_BYTES - 1, key_bytes ? "longer" : "empty");
     if (request->bytes > LS_STORE_VALUE_BYTES || request->expected_bytes > LS_STORE_VALUE_BYTES)

@@ -180,6 +180,17 @@ static void drop(store_table *table, const store_request *request, store_answer 
     entry_free(held);
 }
 
+/* How many keys begin with `prefix`. */
+static int64_t count_keys(const store_table *table, const char *prefix) {
+    const size_t length = strlen(prefix);
+    if (length == 0) return (int64_t)table->count;
+    int64_t count = 0;
+    for (size_t i = 0; i < table->chain_count; i++)
+        for (const entry *each = table->chains[i]; each; each = each->next)
+            count += strncmp(each->key, prefix, length) == 0;
+    return count;
+}
+
 /* Answers what waits for its key, which is set by now. */
 static ls_status answer_from(const entry *held, const store_request *request, store_answer *answer) {
     if (request->operation == STORE_WAIT) return LS_OK;
@@ -204,7 +215,7 @@ ls_status store_table_apply(store_table *table, const store_request *request, st
     case STORE_ADD: return add(table, request, answer);
     case STORE_COMPARE_SET: return compare_set(table, request, answer);
     case STORE_DELETE: drop(table, request, answer); return LS_OK;
-    case STORE_COUNT: answer->number = (int64_t)table->count; return LS_OK;
+    case STORE_COUNT: answer->number = count_keys(table, request->key); return LS_OK;
     case STORE_CHECK: answer->number = *find(table, request->key) != NULL; return LS_OK;
     case STORE_GET:
     case STORE_WAIT:

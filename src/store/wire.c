@@ -220,10 +220,12 @@ ls_status store_frame_request(const store_frame *frame, store_request *request) 
                                .number = head->number,
                                .descriptors = frame->descriptors,
                                .descriptor_count = head->descriptor_count};
-    const bool is_operation = head->code >= STORE_SET && head->code <= STORE_CANCEL;
-    const bool wants_key = head->code != STORE_COUNT && head->code != STORE_CANCEL;
+    const bool is_operation = head->code >= STORE_SET && head->code <= STORE_GOODBYE;
+    const bool wants_key = head->code < STORE_OPERATION_COUNT && head->code != STORE_COUNT;
+    const bool may_have_key = head->code < STORE_OPERATION_COUNT;
     const bool carries_descriptors = head->code == STORE_SET_DESCRIPTORS;
-    if (is_operation && wants_key == (frame->key[0] != '\0') && carries_descriptors == (head->descriptor_count > 0))
+    const bool has_key = frame->key[0] != '\0';
+    if (is_operation && (has_key ? may_have_key : !wants_key) && carries_descriptors == (head->descriptor_count > 0))
         return LS_OK;
     return ls_fail(LS_ERR_FORMAT, "a frame is no request: operation %d, a key of %u bytes, %u descriptors",
                    (int)head->code, head->key_bytes, head->descriptor_count);

@@ -1,12 +1,13 @@
-/* wire.h: how requests and answers travel between a worker and the launcher: frames on a Unix stream socket of one host,
- * so numbers are the processor's own and descriptors ride along.
+/* wire.h: how requests and answers travel between a client and the server of its store: frames on a stream. Numbers are
+ * little-endian, as on every processor that Lockstep runs on; over Unix sockets descriptors ride along.
  *
  *     head | key, with its NUL | expected value | value          a request: code is a store_operation
  *     head | value, or the sentence of an error                  an answer: code is an ls_status
  *
- * Answers carry the request's id and come in any order. STORE_CANCEL withdraws the request of its id and has no answer.
+ * Answers carry the request's id and come in any order. STORE_CANCEL withdraws the request of its id, STORE_GOODBYE says that
+ * the client is about to close; both have no answer.
  *
- * A connection starts at the door: the socket a worker inherits, or the launcher's abstract socket. Through the first, the
+ * To the launcher a connection starts at the door: the socket a worker inherits, or the launcher's abstract socket. Through the first, the
  * worker sends one end of a socket pair that it made (a single byte, one descriptor) and never reads there. So threads,
  * and processes that share the inherited socket, never read each other's answers, and each store has its own stream.  */
 #ifndef LS_STORE_WIRE_H
@@ -23,6 +24,7 @@
 
 #define STORE_FRAME_MAGIC UINT32_C(0x4c535452)
 #define STORE_CANCEL STORE_OPERATION_COUNT
+#define STORE_GOODBYE (STORE_OPERATION_COUNT + 1)
 
 typedef struct store_head {
     uint32_t magic;

@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 #include "base/thread.h"
-#include "launch/server.h"
+#include "store/server.h"
 #include "store/wire.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 typedef struct served {
     uv_loop_t loop;
     uv_async_t stop;
-    launch_server *server;
+    store_server *server;
     ls_thread thread;
     int door;
 } served;
@@ -27,7 +27,7 @@ static inline void serve_loop(void *argument) {
 
 static inline void stop_serving(uv_async_t *stop) {
     served *self = stop->data;
-    launch_server_close(&self->server);
+    store_server_close(&self->server);
     uv_close((uv_handle_t *)stop, NULL);
 }
 
@@ -40,13 +40,14 @@ static inline void set_number(const char *name, int number) {
 /* Starts the server and puts into the environment what a worker finds there. */
 static inline void served_start(served *self) {
     assert_int_equal(uv_loop_init(&self->loop), 0);
-    assert_int_equal(launch_server_open(&self->server, &self->loop), LS_OK);
-    assert_int_equal(launch_server_add_door(self->server, &self->door), LS_OK);
+    assert_int_equal(store_server_open(&self->server, &self->loop, NULL), LS_OK);
+    assert_int_equal(store_server_listen_on_name(self->server), LS_OK);
+    assert_int_equal(store_server_add_door(self->server, &self->door), LS_OK);
     assert_int_equal(uv_async_init(&self->loop, &self->stop, stop_serving), 0);
     self->stop.data = self;
     set_number(STORE_ENV_DOOR, self->door);
     set_number(STORE_ENV_LAUNCHER, (int)getpid());
-    setenv(STORE_ENV_SOCKET, launch_server_name(self->server), 1);
+    setenv(STORE_ENV_SOCKET, store_server_name(self->server), 1);
     assert_int_equal(ls_thread_start(&self->thread, "server", serve_loop, &self->loop), LS_OK);
 }
 

@@ -13,7 +13,7 @@
 
 static int connect_raw(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const char *name = launch_server_name(the_server.server);
+    const char *name = store_server_name(the_server.server);
     memcpy(address.sun_path + 1, name, strlen(name));
     const int connected = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
@@ -66,9 +66,9 @@ static void frames_that_lie_end_their_connection_and_no_other(void **state) {
     head = good;
     send_hostile(&head, "kk", 2); /* a key without its end */
     send_hostile(&head, "\0", 2); /* a key that ends too early */
-    head.code = STORE_COUNT;      /* which has no key */
+    head.code = STORE_CANCEL;     /* which has no key */
     send_hostile(&head, "k", 2);
-    head.code = STORE_CANCEL + 1;
+    head.code = STORE_GOODBYE + 1;
     send_hostile(&head, "k", 2);
     head.code = -5;
     send_hostile(&head, "k", 2);

@@ -1,77 +1,47 @@
 /* server.c: connections, the table of keys, and requests that wait for a key.
  *
  * The loop calls; nothing here blocks. Each frame is answered at once, or parked until its key is set. Bytes that are no
- * frame, or a client that lets answers pile up, end that connection and no other.
+ * frame, or a client that lets answers pile up, end that connection and no other. How connections come: ways_in.c.
  *
- * Life: a connection is closed by connection_close and freed by the loop once its handle is closed; the server goes with
- * the last of its handles.                                                                                            */
-#include "launch/server.h"
-
-#include "store/table.h"
-#include "store/wire.h"
+ * A rank that said who it is (store/handshake.h) and whose connection ends without a goodbye has died: whoever waits for a
+ * key is told, since it may be one that this rank would have set.
+ *
+ * Life: a connection is closed by peer_close and freed by the loop once its handle is closed; the server goes with the last of
+ * its handles.                                                                                                         */
+#include "store/connection.h"
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/live.h"
 #include "base/log.h"
 #include "base/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 /* Answers that wait for one client to read: more than any honest one leaves. */
 enum { MOST_UNREAD_BYTES = 64 << 20 };
 
-/* An answer under way. The value lies behind it; descriptors are its own. */
-typedef struct answer_item {
-    struct answer_item *next;
-    store_message message;
-    int descriptors[STORE_MAX_DESCRIPTORS];
-} answer_item;
-
-/* What is watched: the listening socket, a door, or a connection. */
-typedef struct peer {
-    uv_poll_t poll;
-    struct launch_server *server;
-    struct peer *next;
-    int socket;
-    bool is_closing;
-    /* connections alone */
-    store_inbox inbox;
-    answer_item *first_answer, **last_answer;
-    size_t unread_bytes;
-} peer;
-
-/* A request that waits for its key. The key lies behind it. */
-typedef struct parked {
-    struct parked *next;
-    peer *from;
-    uint32_t id;
-    store_request request;
-} parked;
-
-struct launch_server {
-    uv_loop_t *loop;
-    store_table *table;
-    parked *waiting;
-    peer *peers;
-    int handles; /* not closed yet */
-    bool is_closing;
-    char name[LAUNCH_NAME_BYTES];
-};
-
 /* --- life of handles ----------------------------------------------------------------------------------------------- */
 
-static void free_if_done(launch_server *server) {
+static void free_if_done(store_server *server) {
     if (!server->is_closing || server->handles > 0) return;
     store_table_close(&server->table);
+    while (server->lost) {
+        lost_rank *each = server->lost;
+        server->lost = each->next;
+        ls_free(each);
+    }
+    explicit_bzero(&server->credentials, sizeof server->credentials);
     ls_free(server);
+}
+
+void server_handle_closed(store_server *server) {
+    server->handles--;
+    free_if_done(server);
 }
 
 static void answer_free(answer_item *item) {
@@ -89,14 +59,12 @@ static void drop_answer(peer *from) {
 
 static void when_closed(uv_handle_t *handle) {
     peer *closed = handle->data;
-    launch_server *server = closed->server;
-    close(closed->socket);
+    store_server *server = closed->server;
     ls_free(closed);
-    server->handles--;
-    free_if_done(server);
+    server_handle_closed(server);
 }
 
-static void forget_parked(launch_server *server, const peer *from, const uint32_t *id) {
+static void forget_parked(store_server *server, const peer *from, const uint32_t *id) {
     for (parked **link = &server->waiting; *link;) {
         parked *each = *link;
         if (each->from != from || (id && each->id != *id)) {
@@ -108,21 +76,29 @@ static void forget_parked(launch_server *server, const peer *from, const uint32_
     }
 }
 
-static void peer_close(peer *closing) {
+static void note_loss(store_server *server, const store_hello *hello);
+
+void peer_close(peer *closing) {
     if (closing->is_closing) return;
     closing->is_closing = true;
-    launch_server *server = closing->server;
+    store_server *server = closing->server;
     peer **link = &server->peers;
     while (*link != closing) link = &(*link)->next;
-    *link = closing->next;
     forget_parked(server, closing, NULL);
     while (closing->first_answer) drop_answer(closing);
     store_inbox_close(&closing->inbox);
+    const bool is_lost = closing->heard > 0 && !closing->is_unproved && closing->hello.rank >= 0 &&
+                         !closing->has_said_goodbye && !server->is_closing;
+    const store_hello hello = closing->hello;
     uv_close((uv_handle_t *)&closing->poll, when_closed);
+    ls_live_lock();
+    *link = closing->next;
+    close(closing->socket);
+    ls_live_unlock();
+    if (is_lost) note_loss(server, &hello);
 }
 
-/* Watches `socket`, which is the server's from now on, also on an error. */
-static ls_status watch(launch_server *server, int socket, uv_poll_cb ready) {
+ls_status peer_watch(store_server *server, int socket, uv_poll_cb ready, peer **watched) {
     peer *made = ls_alloc(sizeof *made);
     if (!made) {
         close(socket);
@@ -132,22 +108,24 @@ static ls_status watch(launch_server *server, int socket, uv_poll_cb ready) {
     if (failure) {
         close(socket);
         ls_free(made);
-        return ls_fail(LS_ERR_IO, "the launcher cannot watch a socket: %s", uv_strerror(failure));
+        return ls_fail(LS_ERR_IO, "the store's server cannot watch a socket: %s", uv_strerror(failure));
     }
     made->poll.data = made;
     made->server = server;
     made->socket = socket;
     made->last_answer = &made->first_answer;
+    made->since_ms = uv_now(server->loop);
+    ls_live_lock();
     made->next = server->peers;
     server->peers = made;
+    ls_live_unlock();
     server->handles++;
     uv_poll_start(&made->poll, UV_READABLE, ready);
+    if (watched) *watched = made;
     return LS_OK;
 }
 
 /* --- answering ----------------------------------------------------------------------------------------------------- */
-
-static void connection_ready(uv_poll_t *poll, int failure, int events);
 
 /* Sends what the socket takes now, and has the loop say when it takes more. */
 static void flush(peer *to) {
@@ -179,7 +157,7 @@ static answer_item *answer_create(uint32_t id, ls_status status, const store_ans
         const int copy =
             ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : fcntl(answer->descriptors[i], F_DUPFD_CLOEXEC, 3);
         if (copy < 0) {
-            ls_fail_errno(LS_ERR_IO, errno, "the launcher cannot duplicate a descriptor");
+            ls_fail_errno(LS_ERR_IO, errno, "the store's server cannot duplicate a descriptor");
             answer_free(item);
             return NULL;
         }
@@ -229,7 +207,7 @@ static void park(peer *from, uint32_t id, const store_request *request) {
 }
 
 /* Answers those who wait for `key`. An answer may end a connection, and with it others that are parked: so start anew. */
-static void wake(launch_server *server, const char *key) {
+static void wake(store_server *server, const char *key) {
     for (parked **link = &server->waiting; *link;) {
         parked *each = *link;
         store_answer answer;
@@ -246,8 +224,41 @@ static void wake(launch_server *server, const char *key) {
     }
 }
 
+/* --- ranks that are gone --------------------------------------------------------------------------------------------- */
+
+static ls_status fail_lost(const lost_rank *lost) {
+    return ls_fail(LS_ERR_PEER_LOST, "rank %d (%s, process %d) is gone: its connection to the store has ended",
+                   (int)lost->hello.rank, lost->hello.host, (int)lost->hello.process);
+}
+
+/* Ends all waits. An answer may end a connection, and with it others that are parked: so start anew each time. */
+static void note_loss(store_server *server, const store_hello *hello) {
+    lost_rank *made = ls_alloc(sizeof *made);
+    if (!made) return; /* then the limits of the waits tell */
+    *made = (lost_rank){.next = server->lost, .hello = *hello};
+    server->lost = made;
+    while (server->waiting) {
+        parked *each = server->waiting;
+        server->waiting = each->next;
+        respond(each->from, each->id, fail_lost(made), &(store_answer){0});
+        ls_free(each);
+    }
+}
+
+void server_welcome(store_server *server, const store_hello *hello) {
+    for (lost_rank **link = &server->lost; *link;) {
+        lost_rank *each = *link;
+        if (each->hello.rank != hello->rank) {
+            link = &each->next;
+            continue;
+        }
+        *link = each->next;
+        ls_free(each);
+    }
+}
+
 static void serve(peer *from, const store_frame *frame) {
-    launch_server *server = from->server;
+    store_server *server = from->server;
     store_request request;
     if (store_frame_request(frame, &request) != LS_OK) {
         for (int i = 0; i < frame->head.descriptor_count; i++) close(frame->descriptors[i]);
@@ -258,11 +269,19 @@ static void serve(peer *from, const store_frame *frame) {
         forget_parked(server, from, &frame->head.id);
         return;
     }
+    if (frame->head.code == STORE_GOODBYE) {
+        from->has_said_goodbye = true;
+        return;
+    }
     /* An answer may end this connection, and its bytes go with it. */
     char key[LS_STORE_KEY_BYTES];
     snprintf(key, sizeof key, "%s", request.key);
     store_answer answer;
     const ls_status status = store_table_apply(server->table, &request, &answer);
+    if (status == LS_END && server->lost) {
+        respond(from, frame->head.id, fail_lost(server->lost), &answer);
+        return;
+    }
     if (status == LS_END) {
         park(from, frame->head.id, &request);
         return;
@@ -285,7 +304,7 @@ static void receive(peer *from) {
     if (status != LS_END) peer_close(from);
 }
 
-static void connection_ready(uv_poll_t *poll, int failure, int events) {
+void connection_ready(uv_poll_t *poll, int failure, int events) {
     peer *ready = poll->data;
     if (failure) {
         peer_close(ready);
@@ -295,118 +314,22 @@ static void connection_ready(uv_poll_t *poll, int failure, int events) {
     if ((events & UV_READABLE) && !ready->is_closing) receive(ready);
 }
 
-/* --- ways in ------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------- */
 
-static void door_ready(uv_poll_t *poll, int failure, int events) {
-    (void)events;
-    peer *door = poll->data;
-    char byte, control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
-    struct iovec vector = {.iov_base = &byte, .iov_len = 1};
-    struct msghdr header = {
-        .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    const ssize_t received = failure ? 0 : recvmsg(door->socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (received <= 0) {
-        peer_close(door); /* the worker and all that share its socket are gone */
-        return;
-    }
-    /* Padding may let a second descriptor through: whatever comes has to be seen. */
-    const struct cmsghdr *item = CMSG_FIRSTHDR(&header);
-    if (!item || item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS) return;
-    const size_t count = (item->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; i++) {
-        int descriptor = -1, type = 0;
-        socklen_t bytes = sizeof type;
-        memcpy(&descriptor, CMSG_DATA(item) + i * sizeof(int), sizeof descriptor);
-        const bool is_stream = getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_STREAM;
-        if (is_stream)
-            (void)watch(door->server, descriptor, connection_ready);
-        else
-            close(descriptor);
-    }
+static void sweep_closed(uv_handle_t *handle) {
+    server_handle_closed(handle->data);
 }
 
-static void listener_ready(uv_poll_t *poll, int failure, int events) {
-    (void)failure;
-    (void)events;
-    const peer *listener = poll->data;
-    const int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC);
-    if (socket < 0) return;
-    struct ucred user = {0};
-    socklen_t bytes = sizeof user;
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &user, &bytes) != 0 || (user.uid != geteuid() && user.uid != 0)) {
-        ls_log(LS_LOG_WARNING, "store: process %d of user %u knocked and was turned away: this job is of user %u",
-               (int)user.pid, (unsigned)user.uid, (unsigned)geteuid());
-        close(socket);
-        return;
-    }
-    (void)watch(listener->server, socket, connection_ready);
-}
-
-static ls_status draw_name(char *name) {
-    unsigned char random[16];
-    const ssize_t drawn = ls_fault(LS_FAULT_SYSCALL) ? (errno = EAGAIN, -1) : getrandom(random, sizeof random, 0);
-    if (drawn != (ssize_t)sizeof random) return ls_fail_errno(LS_ERR_IO, errno, "cannot draw random bytes");
-    size_t used = (size_t)snprintf(name, LAUNCH_NAME_BYTES, "lockstep-");
-    for (size_t i = 0; i < sizeof random; i++)
-        used += (size_t)snprintf(name + used, LAUNCH_NAME_BYTES - used, "%02x", random[i]);
-    return LS_OK;
-}
-
-static ls_status listen_on_name(launch_server *server) {
-    LS_TRY(draw_name(server->name));
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const size_t length = strlen(server->name);
-    memcpy(address.sun_path + 1, server->name, length);
-    const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
-    const int listener = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1)
-                                                    : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (listener < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot make the store's socket");
-    if ((ls_fault(LS_FAULT_SYSCALL) && (errno = EADDRINUSE)) ||
-        bind(listener, (struct sockaddr *)&address, bytes) != 0 || listen(listener, SOMAXCONN) != 0) {
-        const int failure = errno;
-        close(listener);
-        return ls_fail_errno(LS_ERR_IO, failure, "cannot listen on the store's abstract socket");
-    }
-    return watch(server, listener, listener_ready);
-}
-
-ls_status launch_server_open(launch_server **opened, uv_loop_t *loop) {
-    *opened = NULL;
-    launch_server *server = ls_alloc(sizeof *server);
-    if (!server) return LS_ERR_MEMORY;
-    server->loop = loop;
-    server->table = store_table_create();
-    const ls_status status = server->table ? listen_on_name(server) : LS_ERR_MEMORY;
-    if (status != LS_OK)
-        launch_server_close(&server);
-    else
-        *opened = server;
-    return status;
-}
-
-const char *launch_server_name(const launch_server *server) {
-    return server->name;
-}
-
-ls_status launch_server_add_door(launch_server *server, int *worker_end) {
-    int ends[2];
-    const int failed =
-        ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends);
-    if (failed) return ls_fail_errno(LS_ERR_IO, errno, "cannot make the socket that a worker inherits");
-    const ls_status status = watch(server, ends[0], door_ready);
-    if (status != LS_OK)
-        close(ends[1]);
-    else
-        *worker_end = ends[1];
-    return status;
-}
-
-void launch_server_close(launch_server **closing) {
-    launch_server *server = *closing;
+void store_server_close(store_server **closing) {
+    store_server *server = *closing;
     *closing = NULL;
     if (!server) return;
     server->is_closing = true;
     while (server->peers) peer_close(server->peers);
+    if (server->has_sweep) uv_close((uv_handle_t *)&server->sweep, sweep_closed);
     free_if_done(server);
+}
+
+void store_server_forked(store_server *server) {
+    for (const peer *each = server->peers; each; each = each->next) close(each->socket);
 }
