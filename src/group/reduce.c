@@ -116,6 +116,17 @@ static void fetch_for_writing(char *at, size_t bytes) {
     }
 }
 
+/* A call of the C library's memcpy: in line, the compiler's string move is slower, and unseen by ThreadSanitizer. */
+#if defined(__clang__)
+#define OPAQUE __attribute__((noinline))
+#else
+#define OPAQUE __attribute__((noipa))
+#endif
+
+OPAQUE static void copy(void *restrict into, const void *restrict from, size_t bytes) {
+    memcpy(into, from, bytes);
+}
+
 void copy_for_peers(void *into, const void *from, size_t bytes) {
     char *to = into;
     const char *data = from;
@@ -123,7 +134,7 @@ void copy_for_peers(void *into, const void *from, size_t bytes) {
     while (bytes > 0) {
         const size_t now = bytes < AHEAD_BYTES ? bytes : AHEAD_BYTES, next = bytes - now;
         fetch_for_writing(to + now, next < AHEAD_BYTES ? next : AHEAD_BYTES);
-        memcpy(to, data, now);
+        copy(to, data, now);
         to += now;
         data += now;
         bytes = next;
