@@ -150,6 +150,33 @@ static void gradients_may_be_zeroed_or_forgotten_or_left_to_add_up(void **state)
     }
 }
 
+/* ---- Nothing to reduce ---- */
+
+static void one_is_empty(ls_group *group, rank_result *result) {
+    ls_reducer *reducer = NULL;
+    const ls_gradient gradients[] = {{.name = "a", .dtype = LS_F64, .ndim = 0},
+                                     {.name = "empty", .dtype = LS_F64, .ndim = 2, .dims = {0, 10}}};
+    note(result, ls_reducer_create(&reducer, group, gradients, 2, NULL));
+    for (int step = 0; step < 2 && reducer; step++) {
+        note(result, ls_reducer_begin(reducer));
+        *(double *)ls_reducer_gradient(reducer, 0) = ls_group_rank(group);
+        ls_reducer_ready(reducer, 0);
+        note(result, ls_reducer_finish(reducer));
+        result->gradient[step] = *(double *)ls_reducer_gradient(reducer, 0);
+    }
+    ls_reducer_close(&reducer);
+}
+
+static void a_gradient_without_elements_needs_no_mark(void **state) {
+    (void)state;
+    rank_result results[2];
+    run_scenario(2, one_is_empty, results);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(results[rank].status, LS_OK);
+        for (int step = 0; step < 2; step++) assert_near(results[rank].gradient[step], 0.5);
+    }
+}
+
 /* ---- Wrong calls, and times ---- */
 
 static void wrong_calls(ls_group *group, rank_result *result) {
@@ -194,6 +221,7 @@ int main(void) {
         cmocka_unit_test(buckets_are_not_laid_out_by_a_step_that_did_not_use_all),
         cmocka_unit_test(no_sync_nests),
         cmocka_unit_test(gradients_may_be_zeroed_or_forgotten_or_left_to_add_up),
+        cmocka_unit_test(a_gradient_without_elements_needs_no_mark),
         cmocka_unit_test(wrong_calls_are_refused_and_times_are_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

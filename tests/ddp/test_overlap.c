@@ -130,11 +130,14 @@ static void buckets_are_reduced_while_backward_computes(void **state) {
     /* Bucket i holds the weight behind computation i. It starts before the next computation is over, and all but the last
      * two are back before the last computation ends: somebody drove them while this thread computed. */
     const int64_t backward_end_ns = computations[LAYERS - 1].end_ns;
+    int overlaps = 0; /* computations that began while the bucket before them was still under way */
     for (int i = 0; i < LAYERS - 1; i++) {
+        overlaps += computations[i + 1].start_ns < reductions[i].end_ns;
         assert_true(reductions[i].start_ns >= computations[i].end_ns);
         assert_true(reductions[i].start_ns < computations[i + 1].end_ns);
         if (i < LAYERS - 2) assert_true(reductions[i].end_ns < backward_end_ns);
     }
+    assert_true(overlaps >= 2); /* none when posting waits */
     /* The wrap's own times tell the same. */
     for (int i = 0; i < LAYERS; i++) {
         int64_t start_ns = 0, end_ns = 0, ready_ns = 0;
