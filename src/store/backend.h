@@ -53,7 +53,6 @@ typedef struct store_reply {
 } store_reply;
 
 typedef struct store_backend {
-    bool is_in_process;
     /* Carries out `request`, waiting for its key where it has to. LS_ERR_TIMEOUT at the deadline. */
     ls_status (*call)(ls_store *store, const store_request *request, store_reply *reply, int64_t deadline_ns);
     void (*close)(ls_store *store);
@@ -64,6 +63,8 @@ struct ls_store {
     const store_backend *backend;
     _Atomic int holders;
     pid_t owner; /* the process that opened it: a forked child is told */
+    bool is_in_process;
+    char server[96]; /* who answers, for messages: "the launcher (process 77)" */
 };
 
 void store_init(ls_store *store, const store_backend *backend);

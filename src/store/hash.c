@@ -76,7 +76,7 @@ static void hash_close(ls_store *store) {
     ls_free(hash);
 }
 
-static const store_backend hash_backend = {.is_in_process = true, .call = hash_call, .close = hash_close};
+static const store_backend hash_backend = {.call = hash_call, .close = hash_close};
 
 ls_status ls_store_open_hash(ls_store **store) {
     *store = NULL;
@@ -89,6 +89,7 @@ ls_status ls_store_open_hash(ls_store **store) {
     }
     ls_mutex_init(&hash->lock);
     store_init(&hash->head, &hash_backend);
+    hash->head.is_in_process = true;
     *store = &hash->head;
     return LS_OK;
 }

@@ -1,262 +1,12 @@
-/* inherited.c: the store of the launcher, over a stream of its own for each handle (store/wire.h says how it comes about).
- *
- * No thread serves the stream: callers do. Each sends its request, then waits for the answer with its id. One of the
- * waiting threads at a time is the reader: it sleeps on the socket and hands out answers to all; when its own is there it
- * gives the part up, and whoever still waits takes it. In the same way one thread at a time is the sender. The server
- * never stops reading, so a sender needs no reader to get on.                                                        */
-#include "store/backend.h"
-#include "store/wire.h"
+/* inherited.c: the store of the launcher. store/wire.h says how a worker's streams come about. */
+#include "store/stream.h"
 
-#include "base/clock.h"
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/fault.h"
-#include "base/live.h"
-#include "base/memory.h"
-#include "base/thread.h"
-#include "base/wait.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-enum { DOOR_LIMIT_MS = 30000, CANCEL_LIMIT_MS = 1000 };
-
-/* A call under way, on its caller's stack. */
-typedef struct pending pending;
-struct pending {
-    pending *next;
-    uint32_t id;
-    store_reply *reply;
-    bool is_answered;
-    ls_error outcome;
-};
-
-/*   lock       guards everything down to `failure`; never held while sending, receiving or waiting
- *   changed    advanced when an answer was handed out, a part was given up, or the stream failed
- *   inbox      belongs to the reader                                                                                   */
-typedef struct inherited_store {
-    ls_store head;
-    ls_live live;
-    ls_mutex lock;
-    ls_word changed;
-    pending *calls;
-    uint32_t next_id;
-    bool is_sending, is_reading; /* the part is taken */
-    ls_error failure;            /* once set, the stream is of no use */
-    store_inbox inbox;
-    int socket;
-    int launcher;
-} inherited_store;
-
-/* --- parts and failures -------------------------------------------------------------------------------------------- */
-
-/* Remembers the first failure of the stream for all callers, and returns it. */
-static ls_status fail_stream(inherited_store *store, ls_status status) {
-    if (status == LS_ERR_PEER_LOST)
-        ls_fail(status, "the launcher (process %d) is gone, and its store with it; this job cannot go on",
-                store->launcher);
-    ls_mutex_lock(&store->lock);
-    if (store->failure.status == LS_OK) ls_error_capture(&store->failure, status);
-    ls_mutex_unlock(&store->lock);
-    ls_word_advance(&store->changed);
-    return status;
-}
-
-static void give_up(inherited_store *store, bool *part) {
-    ls_mutex_lock(&store->lock);
-    *part = false;
-    ls_mutex_unlock(&store->lock);
-    ls_word_advance(&store->changed);
-}
-
-static ls_status wait_for_socket(inherited_store *store, short events, int64_t deadline_ns) {
-    struct pollfd polled = {.fd = store->socket, .events = events};
-    const int ready = ls_descriptors_wait(&polled, 1, deadline_ns);
-    if (ready < 0) return fail_stream(store, ls_fail_errno(LS_ERR_IO, errno, "cannot wait for the store's connection"));
-    return ready == 0 ? LS_ERR_TIMEOUT : LS_OK;
-}
-
-/* --- sending ------------------------------------------------------------------------------------------------------- */
-
-static ls_status take_sending(inherited_store *store, int64_t deadline_ns) {
-    for (bool is_in_time = true;;) {
-        const uint32_t seen = atomic_load_explicit(&store->changed, memory_order_acquire);
-        ls_mutex_lock(&store->lock);
-        const ls_status status = ls_error_raise(&store->failure);
-        const bool is_ours = status == LS_OK && !store->is_sending;
-        if (is_ours) store->is_sending = true;
-        ls_mutex_unlock(&store->lock);
-        if (status != LS_OK || is_ours) return status;
-        if (!is_in_time) return LS_ERR_TIMEOUT;
-        is_in_time = ls_word_wait(&store->changed, seen, deadline_ns);
-    }
-}
-
-static ls_status send_message(inherited_store *store, store_message *message, int64_t deadline_ns) {
-    LS_TRY(take_sending(store, deadline_ns));
-    ls_status status;
-    while ((status = store_message_send(message, store->socket)) == LS_END)
-        if ((status = wait_for_socket(store, POLLOUT, deadline_ns)) != LS_OK) break;
-    /* Half a frame leaves the stream useless; an unsent one harms nobody. */
-    if (status == LS_ERR_TIMEOUT && message->sent > 0)
-        status =
-            ls_fail(LS_ERR_ABORTED, "the launcher (process %d) took only a part of a request in time", store->launcher);
-    if (status != LS_OK && (message->sent > 0 || status == LS_ERR_PEER_LOST)) status = fail_stream(store, status);
-    give_up(store, &store->is_sending);
-    return status;
-}
-
-/* --- receiving ----------------------------------------------------------------------------------------------------- */
-
-/* Copies an answer to where its caller wants it. Descriptors that do not fit are an answer to something else. */
-static void fill(pending *call, const store_frame *frame) {
-    const store_head *head = &frame->head;
-    store_reply *reply = call->reply;
-    call->is_answered = true;
-    if (head->code != LS_OK) {
-        ls_fail((ls_status)head->code, "%.*s", (int)head->value_bytes, (const char *)frame->value);
-        ls_error_capture(&call->outcome, (ls_status)head->code);
-        return;
-    }
-    reply->number = head->number;
-    reply->bytes = head->value_bytes;
-    const size_t fitting = reply->bytes < reply->capacity ? reply->bytes : reply->capacity;
-    if (fitting > 0) memcpy(reply->value, frame->value, fitting);
-    if (head->descriptor_count > 0)
-        memcpy(reply->descriptors, frame->descriptors, sizeof(int) * head->descriptor_count);
-    reply->descriptor_count = head->descriptor_count;
-}
-
-/* Hands an answer to its caller; one whose caller no longer waits is dropped. */
-static void hand_out(inherited_store *store, const store_frame *frame) {
-    ls_mutex_lock(&store->lock);
-    pending *call = store->calls;
-    while (call && call->id != frame->head.id) call = call->next;
-    const bool fits = call && !call->is_answered && frame->head.descriptor_count <= call->reply->descriptor_count;
-    if (fits) fill(call, frame);
-    ls_mutex_unlock(&store->lock);
-    if (!fits)
-        for (int i = 0; i < frame->head.descriptor_count; i++) close(frame->descriptors[i]);
-    ls_word_advance(&store->changed);
-}
-
-/* As reader: until the own answer is there. Only the reader writes is_answered, so it may read it without the lock. */
-static ls_status read_answers(inherited_store *store, const pending *own, int64_t deadline_ns) {
-    while (!own->is_answered) {
-        LS_TRY(wait_for_socket(store, POLLIN, deadline_ns));
-        ls_status status = store_inbox_receive(&store->inbox, store->socket);
-        store_frame frame;
-        while (status == LS_OK && (status = store_inbox_next(&store->inbox, &frame)) == LS_OK) hand_out(store, &frame);
-        if (status != LS_END) return fail_stream(store, status);
-    }
-    return LS_OK;
-}
-
-static ls_status await(inherited_store *store, pending *own, int64_t deadline_ns) {
-    for (bool is_in_time = true;;) {
-        const uint32_t seen = atomic_load_explicit(&store->changed, memory_order_acquire);
-        ls_mutex_lock(&store->lock);
-        const bool is_over = own->is_answered || store->failure.status != LS_OK;
-        const ls_status status = ls_error_raise(own->is_answered ? &own->outcome : &store->failure);
-        const bool is_reader = !is_over && !store->is_reading;
-        if (is_reader) store->is_reading = true;
-        ls_mutex_unlock(&store->lock);
-        if (is_over) return status;
-        if (!is_in_time) {
-            if (is_reader) give_up(store, &store->is_reading);
-            return LS_ERR_TIMEOUT;
-        }
-        if (is_reader) {
-            is_in_time = read_answers(store, own, deadline_ns) != LS_ERR_TIMEOUT;
-            give_up(store, &store->is_reading);
-        } else {
-            is_in_time = ls_word_wait(&store->changed, seen, deadline_ns);
-        }
-    }
-}
-
-/* --- a call -------------------------------------------------------------------------------------------------------- */
-
-static void add_pending(inherited_store *store, pending *call) {
-    ls_mutex_lock(&store->lock);
-    call->id = store->next_id++;
-    call->next = store->calls;
-    store->calls = call;
-    ls_mutex_unlock(&store->lock);
-}
-
-static void remove_pending(inherited_store *store, const pending *call) {
-    ls_mutex_lock(&store->lock);
-    pending **link = &store->calls;
-    while (*link != call) link = &(*link)->next;
-    *link = call->next;
-    ls_mutex_unlock(&store->lock);
-}
-
-/* The request of a wait that expired is withdrawn, so that expired waits do not pile up with the server. Best effort: an
- * answer that comes all the same is dropped. */
-static void withdraw(inherited_store *store, uint32_t id) {
-    store_message message = {.head = {.magic = STORE_FRAME_MAGIC, .id = id, .code = STORE_CANCEL}};
-    (void)send_message(store, &message, ls_deadline_after_ms(CANCEL_LIMIT_MS));
-}
-
-static ls_status inherited_call(ls_store *base, const store_request *request, store_reply *reply, int64_t deadline_ns) {
-    inherited_store *store = (inherited_store *)base;
-    pending call = {.reply = reply};
-    add_pending(store, &call);
-    store_message message = {.head = {.magic = STORE_FRAME_MAGIC,
-                                      .id = call.id,
-                                      .code = (int32_t)request->operation,
-                                      .key_bytes = (uint16_t)(*request->key ? strlen(request->key) + 1 : 0),
-                                      .descriptor_count = (uint16_t)request->descriptor_count,
-                                      .expected_bytes = (uint32_t)request->expected_bytes,
-                                      .value_bytes = (uint32_t)request->bytes,
-                                      .number = request->number},
-                             .parts = {request->key, request->expected, request->value},
-                             .descriptors = request->descriptors};
-    ls_status status = send_message(store, &message, deadline_ns);
-    const bool was_sent = status == LS_OK;
-    if (was_sent) status = await(store, &call, deadline_ns);
-    remove_pending(store, &call);
-    if (was_sent && status == LS_ERR_TIMEOUT) withdraw(store, call.id);
-    return status;
-}
-
-/* A forked child keeps no end of the stream: the server would take its parent for alive. */
-static void forked(ls_live *live) {
-    inherited_store *store = (inherited_store *)((char *)live - offsetof(inherited_store, live));
-    if (store->socket >= 0) close(store->socket);
-    store->socket = -1;
-}
-
-static ls_status list(inherited_store *store) {
-    store->live.forked = forked;
-    ls_live_lock();
-    const ls_status status = ls_live_add(&store->live);
-    ls_live_unlock();
-    return status;
-}
-
-static void inherited_close(ls_store *base) {
-    inherited_store *store = (inherited_store *)base;
-    ls_live_lock();
-    ls_live_remove(&store->live);
-    ls_live_unlock();
-    store_inbox_close(&store->inbox);
-    if (store->socket >= 0) close(store->socket);
-    ls_mutex_destroy(&store->lock);
-    ls_free(store);
-}
-
-static const store_backend inherited_backend = {.call = inherited_call, .close = inherited_close};
-
-/* --- the door ------------------------------------------------------------------------------------------------------ */
 
 /* Whether `descriptor` still is the socket that the launcher made: a wrapper may have closed it, and then anything may
  * have its number. */
@@ -269,90 +19,34 @@ static bool is_door(int descriptor, int launcher) {
            getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0 && peer.pid == launcher;
 }
 
-/* Sends one end of a fresh pair through the door and keeps the other. */
-static ls_status connect_by_door(inherited_store *store, int door) {
-    int ends[2];
-    const int failed =
-        ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
-    if (failed) return ls_fail_errno(LS_ERR_IO, errno, "cannot make a socket pair for the store");
-    store->socket = ends[0];
-    char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8))) = {0};
-    struct iovec vector = {.iov_base = "+", .iov_len = 1};
-    struct msghdr header = {
-        .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct cmsghdr *item = CMSG_FIRSTHDR(&header);
-    item->cmsg_level = SOL_SOCKET;
-    item->cmsg_type = SCM_RIGHTS;
-    item->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(item), &ends[1], sizeof(int));
-
-    /* The door holds a few hundred knocks; a launcher that is stopped lets them pile up. */
-    const int64_t deadline_ns = ls_deadline_after_ms(DOOR_LIMIT_MS);
-    ls_status status = LS_OK;
-    while ((ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOBUFS, -1) : sendmsg(door, &header, MSG_NOSIGNAL | MSG_DONTWAIT)) <
-           0) {
-        struct pollfd polled = {.fd = door, .events = POLLOUT};
-        if (errno == EINTR) continue;
-        if (errno == EAGAIN && ls_descriptors_wait(&polled, 1, deadline_ns) > 0) continue;
-        status =
-            errno == EPIPE || errno == ECONNRESET
-                ? ls_fail(LS_ERR_PEER_LOST, "the launcher (process %d) is gone, and its store with it", store->launcher)
-                : ls_fail_errno(LS_ERR_IO, errno, "cannot reach the launcher (process %d)", store->launcher);
-        break;
-    }
-    close(ends[1]);
-    return status;
-}
-
-/* Connects to the launcher's abstract socket, whose name only its workers know. */
-static ls_status connect_by_name(inherited_store *store, const char *name) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const size_t length = strlen(name);
-    if (length + 1 > sizeof address.sun_path)
-        return ls_fail(LS_ERR_ENVIRONMENT, STORE_ENV_SOCKET " has %zu characters: it is no name of a launcher's socket",
-                       length);
-    memcpy(address.sun_path + 1, name, length);
-    store->socket = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (store->socket < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot make a socket for the store");
-    const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
-    if (connect(store->socket, (struct sockaddr *)&address, bytes) == 0) return LS_OK;
-    return ls_fail_errno(
-        LS_ERR_PEER_LOST, errno,
-        "the launcher (process %d) cannot be reached: the inherited socket was closed, and its abstract "
-        "socket (same network namespace?) does not answer",
-        store->launcher);
-}
-
-static ls_status connect_to_launcher(inherited_store *store) {
-    int64_t door = -1, launcher = 0;
-    LS_TRY(ls_env_integer(STORE_ENV_LAUNCHER, 1, INT_MAX, &launcher));
-    store->launcher = (int)launcher;
+/* LS_END: nothing in the environment leads to a launcher. */
+static ls_status connect_to_launcher(stream_store *store, int launcher) {
+    int64_t door = -1;
     const ls_status has_door = ls_env_integer(STORE_ENV_DOOR, 0, INT_MAX, &door);
-    if (has_door == LS_OK && is_door((int)door, store->launcher)) {
+    if (has_door == LS_OK && is_door((int)door, launcher)) {
         /* From here on the program's own children do not inherit it. */
         fcntl((int)door, F_SETFD, FD_CLOEXEC);
-        return connect_by_door(store, (int)door);
+        return stream_connect_by_door(store, (int)door);
     }
     const char *name = ls_env_text(STORE_ENV_SOCKET);
     if (has_door < 0) return has_door;
-    return name ? connect_by_name(store, name) : LS_END;
+    return name ? stream_connect_by_name(store, name) : LS_END;
 }
 
 ls_status ls_store_open_inherited(ls_store **opened) {
     *opened = NULL;
-    inherited_store *store = ls_alloc(sizeof *store);
-    if (!store) return LS_ERR_MEMORY;
-    store->socket = -1;
-    ls_mutex_init(&store->lock);
-    store_init(&store->head, &inherited_backend);
-    ls_status status = list(store);
-    if (status == LS_OK) status = connect_to_launcher(store);
+    int64_t launcher = 0;
+    stream_store *store = NULL;
+    ls_status status = ls_env_integer(STORE_ENV_LAUNCHER, 1, INT_MAX, &launcher);
+    if (status >= 0) status = stream_create(&store, "the launcher (process %d)", (int)launcher);
+    if (status == LS_OK) status = connect_to_launcher(store, (int)launcher);
     if (status == LS_END)
         status = ls_fail(LS_ERR_ENVIRONMENT, "this process was not started by `lockstep run` (" STORE_ENV_LAUNCHER
                                              " and " STORE_ENV_SOCKET " are not set): there is no store to inherit");
+    ls_store *made = store ? &store->head : NULL;
     if (status == LS_OK)
-        *opened = &store->head;
+        *opened = made;
     else
-        inherited_close(&store->head);
+        ls_store_close(&made);
     return status;
 }

@@ -48,7 +48,7 @@ void ls_store_close(ls_store **store) {
 }
 
 bool store_is_in_process(const ls_store *store) {
-    return store->backend->is_in_process;
+    return store->is_in_process;
 }
 
 static ls_status check(const ls_store *store, const store_request *request) {
@@ -89,9 +89,9 @@ static ls_status call(ls_store *store, const store_request *request, store_reply
     if (store_operation_waits(request->operation))
         return ls_fail(status, "%sstore %s: key \"%s\" was not set within %" PRId64 " ms", speaker(rank, sizeof rank),
                        store_operation_name(request->operation), request->key, timeout_ms);
-    return ls_fail(status,
-                   "%sstore %s of key \"%s\": the launcher did not answer within %" PRId64 " ms; is it stopped?",
-                   speaker(rank, sizeof rank), store_operation_name(request->operation), request->key, timeout_ms);
+    return ls_fail(status, "%sstore %s of key \"%s\": %s did not answer within %" PRId64 " ms; is it stopped?",
+                   speaker(rank, sizeof rank), store_operation_name(request->operation), request->key, store->server,
+                   timeout_ms);
 }
 
 ls_status ls_store_set(ls_store *store, const char *key, const void *value, size_t bytes) {
