@@ -113,20 +113,30 @@ static ls_status publish(shm_sharing *sharing) {
     return status;
 }
 
-/* "rank 2, rank 5": those whose segments are not there. */
+static bool has_come(const shm_sharing *sharing, int rank) {
+    char key[LS_STORE_KEY_BYTES];
+    bool is_set = false;
+    key_of_rank(sharing, rank, key);
+    /* Of a store that fails nothing is known, so nobody is blamed. */
+    return sharing->segments[rank] || ls_store_check(sharing->store, key, &is_set) != LS_OK || is_set;
+}
+
+static bool has_mapped(const shm_sharing *sharing, int rank) {
+    return !sharing->segments[rank] ||
+           atomic_load_explicit(&trailer_of(sharing, rank)->mapped, memory_order_relaxed) != IS_WAITED_FOR;
+}
+
+/* "rank 2, rank 5": those who have not come. When all have, those who have not mapped the others: they are slow; otherwise
+ * they wait, as we do. */
 static void describe_missing(const shm_sharing *sharing, char *text, size_t bytes) {
+    bool (*const is_there[])(const shm_sharing *sharing, int rank) = {has_come, has_mapped};
     size_t used = 0;
     text[0] = '\0';
-    for (int rank = 0; rank < sharing->world_size && used < bytes; rank++) {
-        char key[LS_STORE_KEY_BYTES];
-        bool has_come = sharing->segments[rank] != NULL;
-        key_of_rank(sharing, rank, key);
-        if (!has_come && ls_store_check(sharing->store, key, &has_come) != LS_OK) return;
-        const bool is_slow = sharing->segments[rank] &&
-                             atomic_load_explicit(&trailer_of(sharing, rank)->mapped, memory_order_relaxed) == 0;
-        if (has_come && !(is_slow && rank != sharing->rank)) continue;
-        used += (size_t)snprintf(text + used, bytes - used, "%srank %d", used ? ", " : "", rank);
-    }
+    for (int look = 0; look < 2 && used == 0; look++)
+        for (int rank = 0; rank < sharing->world_size && used < bytes; rank++) {
+            if (rank == sharing->rank || is_there[look](sharing, rank)) continue;
+            used += (size_t)snprintf(text + used, bytes - used, "%srank %d", used ? ", " : "", rank);
+        }
 }
 
 /* Between two waits: fails when another rank has, when one cannot come, or when time is up. */
@@ -136,6 +146,8 @@ static ls_status look_around(shm_sharing *sharing) {
     if (ls_now_ns() < sharing->deadline_ns) return LS_OK;
     char missing[512];
     describe_missing(sharing, missing, sizeof missing);
+    /* Who gave up meanwhile is not missing: a rank says why before it takes its key away. */
+    LS_TRY(look_for_failure(sharing));
     return ls_fail(LS_ERR_TIMEOUT,
                    "rank %d: the ranks did not meet within %" PRId64
                    " ms; missing: %s; see whether they were started and what they said last",
