@@ -39,12 +39,17 @@ typedef struct ls_group_options {
     int world_size;
 
     int64_t timeout_ms; /* limit of one operation, from its launch; 0: 30 minutes; LS_FOREVER */
+
+    /* What carries the group: "shm", shared memory of one host, or "mpi". NULL: what LOCKSTEP_BACKEND names, else mpi under
+     * mpirun or mpiexec and where the program has initialised MPI, shm otherwise. */
+    const char *backend;
 } ls_group_options;
 
 /* Opens the group of all ranks and waits for them. `options` NULL means all defaults: the environment of `lockstep
- * run`, which uses torchrun's names, and without any a world of one rank.
+ * run`, which uses torchrun's names, or of mpirun and mpiexec, and without any a world of one rank.
  * Errors: LS_ERR_ENVIRONMENT (RANK without WORLD_SIZE, a rank out of range, ...), LS_ERR_TIMEOUT naming who did not
- * come, LS_ERR_MEMORY, LS_ERR_IO, LS_ERR_PEER_LOST. On error nothing is left behind. */
+ * come, LS_ERR_MEMORY, LS_ERR_IO, LS_ERR_PEER_LOST, LS_ERR_UNSUPPORTED naming the library and the package that MPI lacks
+ * here. On error nothing is left behind. */
 LS_API ls_status ls_group_open(ls_group **group, const ls_group_options *options);
 
 /* Leaves the group: local, never waits for peers, whose next operation fails with "rank N left". Pending work of this

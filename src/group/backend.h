@@ -25,6 +25,13 @@ typedef struct group_agreement {
 
 typedef enum backend_reach { LS_REACH_SELF, LS_REACH_HOST, LS_REACH_HOSTS } backend_reach;
 
+/* Who may drive a group, which is to call `start`, `poll`, `examine` and `sleep`. */
+typedef enum backend_drivers {
+    DRIVEN_BY_ALL,     /* any thread, and the progress thread */
+    DRIVEN_BY_CALLERS, /* any thread that calls: no thread of ours */
+    DRIVEN_BY_OPENER   /* the thread that opened the group: calls from others are refused */
+} backend_drivers;
+
 /* What a poll came to. */
 typedef enum backend_progress {
     BACKEND_PENDING, /* nothing moved: a peer is awaited */
@@ -46,23 +53,29 @@ typedef struct backend_op {
 /* Where and with whom a group opens. */
 typedef struct backend_place {
     ls_group *group; /* for group_agree */
-    ls_store *store; /* borrowed for the backend's life; NULL in a world of one */
+    ls_store *store; /* borrowed for the backend's life; NULL in a world of one, and with `needs_no_store` */
     int rank, world_size;
     const char *prefix;       /* of keys in the store: no other group uses it; valid during `open` */
     const char *stale_prefix; /* of these ranks' opening before, which may have left a key; NULL: none */
     int64_t timeout_ms;       /* how long `open` may take, and when that ends */
     int64_t deadline_ns;
+    void *parent;    /* state of the group that this one duplicates; NULL: the group of all ranks */
+    uint64_t number; /* of the operation of `parent` in which all ranks agreed on it */
 } backend_place;
 
 typedef struct ls_backend {
     uint32_t version; /* LS_BACKEND_VERSION */
     const char *name;
     backend_reach reach;
-    bool survives_loss; /* the ranks that are left may open a group again */
+    bool survives_loss;  /* the ranks that are left may open a group again */
+    bool needs_no_store; /* `open` meets the other ranks by itself */
 
     /* Collective: meets the other ranks. On error nothing is left. `close` is local and never waits for peers. */
     ls_status (*open)(const backend_place *place, void **state);
     void (*close)(void *state);
+
+    /* Fixed when `open` returns; NULL: by all. */
+    backend_drivers (*drivers)(const void *state);
 
     /* Processors of the host less its ranks of this group; negative when ranks have to share processors. */
     int (*spare_processors)(const void *state);
@@ -104,6 +117,10 @@ typedef struct ls_backend {
 
 extern const ls_backend solo_backend; /* a world of one: everything is done at once */
 extern const ls_backend shm_backend;  /* one host, over shared memory */
+
+/* Which backend carries the group that `options` ask for, and who its ranks are: `found` is `options`, complete, with a hold
+ * of its own on the store. Nothing is opened yet, but an MPI is initialised if it is to carry the group. */
+ls_status group_choose(const ls_group_options *options, ls_group_options *found, const ls_backend **backend);
 
 /* Opens a group over a backend of the caller's, for instance of a test. `options` as in ls_group_open, not NULL. */
 ls_status group_open_backend(ls_group **group, const ls_group_options *options, const ls_backend *backend);

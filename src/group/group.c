@@ -16,6 +16,14 @@
 
 /* --- failure -------------------------------------------------------------------------------------------------------- */
 
+ls_status group_check_thread(const ls_group *group) {
+    if (group->drivers != DRIVEN_BY_OPENER || pthread_equal(group->opener, pthread_self())) return LS_OK;
+    return ls_fail(LS_ERR_STATE,
+                   "rank %d: only the thread that opened this group may use it, since %s allows calls from one thread "
+                   "alone; call from that thread",
+                   group->rank, group->backend->name);
+}
+
 ls_status group_check(ls_group *group) {
     if (atomic_load_explicit(&group->is_forked, memory_order_relaxed))
         return ls_fail(LS_ERR_FORKED,
@@ -23,7 +31,7 @@ ls_status group_check(ls_group *group) {
                        "one of its own",
                        group->rank);
     if (atomic_load_explicit(&group->is_lost, memory_order_acquire)) return ls_error_raise(&group->failure);
-    return LS_OK;
+    return group_check_thread(group);
 }
 
 /* Makes this thread's last error the failure, if there is none yet. */
@@ -90,6 +98,7 @@ static ls_group *create(const ls_group_options *options, const ls_backend *backe
     group->timeout_ms = options->timeout_ms ? options->timeout_ms : GROUP_DEFAULT_TIMEOUT_MS;
     group->store = options->store ? ls_store_keep(options->store) : NULL;
     group->live.forked = forked;
+    group->opener = pthread_self();
     group->holders = 1;
     atomic_init(&group->users, 1);
     ls_mutex_init(&group->lock);
@@ -112,8 +121,8 @@ static ls_status enlist(ls_group *group) {
     return status;
 }
 
-/* Opens the backend of a group that is otherwise complete. */
-static ls_status open_backend(ls_group *group, const char *stale_prefix) {
+/* Opens the backend of a group that is otherwise complete. `parent` NULL: it is no duplicate. */
+static ls_status open_backend(ls_group *group, const char *stale_prefix, const ls_group *parent, uint64_t number) {
     const backend_place place = {.group = group,
                                  .store = group->store,
                                  .rank = group->rank,
@@ -121,8 +130,11 @@ static ls_status open_backend(ls_group *group, const char *stale_prefix) {
                                  .prefix = group->prefix,
                                  .stale_prefix = stale_prefix,
                                  .timeout_ms = group->timeout_ms,
-                                 .deadline_ns = ls_deadline_after_ms(group->timeout_ms)};
+                                 .deadline_ns = ls_deadline_after_ms(group->timeout_ms),
+                                 .parent = parent ? parent->state : NULL,
+                                 .number = number};
     LS_TRY(group->backend->open(&place, &group->state));
+    if (group->backend->drivers) group->drivers = group->backend->drivers(group->state);
     LS_TRY(enlist(group));
     const int spare = group->backend->spare_processors(group->state);
     group->may_spin = spare >= 0;
@@ -133,21 +145,21 @@ static ls_status open_backend(ls_group *group, const char *stale_prefix) {
 /* Every opening of these ranks has keys of its own: each rank counts how often it has opened, and all come to the same
  * number, since an opening that fails on one fails on all. */
 static ls_status open_counted(ls_group *group) {
-    if (group->world_size == 1) return open_backend(group, NULL);
+    if (group->world_size == 1 || group->backend->needs_no_store) return open_backend(group, NULL, NULL, 0);
     char key[LS_STORE_KEY_BYTES], stale_prefix[LS_STORE_KEY_BYTES];
     int64_t count = 0;
     snprintf(key, sizeof key, "lockstep/group/opened/%d", group->rank);
     LS_TRY(ls_store_add(group->store, key, 1, &count));
     snprintf(group->prefix, sizeof group->prefix, "lockstep/group/%" PRId64, count);
     snprintf(stale_prefix, sizeof stale_prefix, "lockstep/group/%" PRId64, count - 1);
-    return open_backend(group, stale_prefix);
+    return open_backend(group, stale_prefix, NULL, 0);
 }
 
-static ls_status check_options(const ls_group_options *options) {
+static ls_status check_options(const ls_group_options *options, const ls_backend *backend) {
     if (options->world_size < 1 || options->rank < 0 || options->rank >= options->world_size)
         return ls_fail(LS_ERR_ARGUMENT, "cannot open a group: rank %d of %d ranks; a rank is from 0 to world size - 1",
                        options->rank, options->world_size);
-    if (options->world_size > 1 && !options->store)
+    if (options->world_size > 1 && !options->store && !backend->needs_no_store)
         return ls_fail(LS_ERR_ARGUMENT,
                        "cannot open a group of %d ranks without a store: pass store, rank and world_size "
                        "together, or none of them",
@@ -167,7 +179,7 @@ static ls_status start_trace(bool *owns_trace) {
 
 ls_status group_open_backend(ls_group **group, const ls_group_options *options, const ls_backend *backend) {
     *group = NULL;
-    LS_TRY(check_options(options));
+    LS_TRY(check_options(options, backend));
     ls_context *context = ls_context_here();
     const ls_context before = *context;
     context->rank = options->rank;
@@ -188,31 +200,23 @@ ls_status group_open_backend(ls_group **group, const ls_group_options *options, 
     return status;
 }
 
-static ls_status open_from_environment(ls_group **group, const ls_group_options *options) {
-    ls_group_options found = {.timeout_ms = options->timeout_ms};
-    LS_TRY(group_read_environment(&found.rank, &found.world_size));
-    if (found.world_size == 1) return group_open_backend(group, &found, &solo_backend);
-    LS_TRY(ls_store_open_inherited(&found.store));
-    const ls_status status = group_open_backend(group, &found, &shm_backend);
-    ls_store_close(&found.store);
-    return status;
-}
-
 ls_status ls_group_open(ls_group **group, const ls_group_options *options) {
     static const ls_group_options defaults = {0};
     if (!group) return ls_fail(LS_ERR_ARGUMENT, "cannot open a group: the place for its handle is NULL");
     *group = NULL;
-    if (!options) options = &defaults;
-    if (!options->store && options->world_size == 0 && options->rank == 0) return open_from_environment(group, options);
-    LS_TRY(check_options(options));
-    return group_open_backend(group, options, options->world_size == 1 ? &solo_backend : &shm_backend);
+    ls_group_options found;
+    const ls_backend *backend = NULL;
+    LS_TRY(group_choose(options ? options : &defaults, &found, &backend));
+    const ls_status status = group_open_backend(group, &found, backend);
+    ls_store_close(&found.store);
+    return status;
 }
 
 static ls_status open_duplicate(ls_group *copy, const ls_group *group, uint64_t number) {
     const int length = snprintf(copy->prefix, sizeof copy->prefix, "%s/d%" PRIu64, group->prefix, number);
     if ((size_t)length >= sizeof copy->prefix)
         return ls_fail(LS_ERR_STATE, "rank %d: a duplicate of a duplicate, too many times over", group->rank);
-    return open_backend(copy, NULL);
+    return open_backend(copy, NULL, group, number);
 }
 
 ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group) {

@@ -9,7 +9,8 @@
  *              something. Who drives looks at them after a full barrier, as they look at the driver after theirs.
  *   under the driver    launched, current; functions that need it assert LS_ASSERT_DRIVER
  *   is_lost    set once, after `failure`; read by all (acquire)
- *   fixed before the group is handed out    backend, state, rank, world_size, store, prefix, timeout_ms, may_spin   */
+ *   fixed before the group is handed out    backend, state, rank, world_size, store, prefix, timeout_ms, may_spin,
+ *              drivers, opener                                                                                       */
 #ifndef LS_GROUP_GROUP_H
 #define LS_GROUP_GROUP_H
 
@@ -40,6 +41,8 @@ struct ls_group {
     bool may_spin;          /* the host has a processor for every rank */
     bool progress_may_spin; /* and one to spare */
     bool owns_trace;
+    backend_drivers drivers;
+    pthread_t opener;
     ls_store *store;
     char prefix[LS_STORE_KEY_BYTES / 2];
     ls_live live;
@@ -80,15 +83,17 @@ struct ls_group {
 /* group.c: makes this thread's last error, under `status`, the group's failure, unless it has one; tells all who wait and all
  * peers. Any thread. Returns the group's failure as group_check does. */
 ls_status group_lose(ls_group *group, ls_status status);
-/* Fails with the group's failure when it is lost, with LS_ERR_FORKED in a child. */
+/* Fails with the group's failure when it is lost, with LS_ERR_FORKED in a child, with LS_ERR_STATE on a thread that may not
+ * drive it. */
 ls_status group_check(ls_group *group);
+ls_status group_check_thread(const ls_group *group);
 void group_drop_user(ls_group *group);
 
 /* post.c: posts a call that was checked, and waits. */
 ls_status group_run(ls_group *group, const group_call *call);
 
-/* environment.c: rank and world size from the environment; a world of one without any. */
-ls_status group_read_environment(int *rank, int *world_size);
+/* environment.c: rank and world size from the environment; a world of one without any. `is_mpi`: an MPI launcher set them. */
+ls_status group_read_environment(int *rank, int *world_size, bool *is_mpi);
 
 /* work.c */
 ls_status work_take(ls_group *group, const group_call *call, ls_work **work);

@@ -50,7 +50,7 @@ static ls_status run_here(ls_group *group, const group_call *call) {
 
 static ls_status post_to_queue(ls_group *group, const group_call *call, ls_work **work) {
     LS_ASSERT_NONE_HELD();
-    if (group->backend->reach != LS_REACH_SELF) LS_TRY(progress_start(group));
+    if (group->backend->reach != LS_REACH_SELF && group->drivers == DRIVEN_BY_ALL) LS_TRY(progress_start(group));
     LS_TRY(work_take(group, call, work));
     work_append(*work);
     /* Begun at once if nobody drives: peers see our part, and may have theirs ready. */

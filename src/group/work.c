@@ -93,6 +93,7 @@ ls_status ls_work_wait(ls_work *work, int64_t timeout_ms) {
     if (!work) return ls_fail(LS_ERR_ARGUMENT, "cannot wait for work that is NULL");
     ls_group *group = work->group;
     if (atomic_load_explicit(&group->is_forked, memory_order_relaxed)) return group_check(group);
+    if (!work_is_complete(work)) LS_TRY(group_check_thread(group));
     const int64_t deadline_ns = timeout_ms > 0 ? ls_deadline_after_ms(timeout_ms) : LS_DEADLINE_NEVER;
     while (!work_is_complete(work)) {
         if (group_try_drive(group)) {

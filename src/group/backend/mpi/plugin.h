@@ -1,0 +1,41 @@
+/* plugin.h: the contract between the library and a plugin of the mpi backend.
+ *
+ * A plugin is compiled against one MPI family's headers, because families differ in what a handle is; the library itself
+ * never sees an MPI header, and runs where MPI is absent. The two know each other through two tables: the plugin exports
+ * one symbol, `ls_mpi_plugin`, and calls back through what `start` was given, so the library exports nothing for it. */
+#ifndef LS_GROUP_MPI_PLUGIN_H
+#define LS_GROUP_MPI_PLUGIN_H
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/wait.h"
+#include "group/backend.h"
+#include "group/describe.h"
+
+#define MPI_PLUGIN_VERSION 1
+
+/* The library's functions that plugins call; each is as in the header that declares it. */
+typedef struct mpi_services {
+    ls_status (*fail)(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
+    ls_status (*raise)(const ls_error *error);
+    void (*log)(ls_log_level level, const char *format, ...) LS_PRINTF(2, 3);
+    void *(*alloc)(size_t bytes);
+    void (*free)(void *memory);
+    bool (*word_wait)(ls_word *word, uint32_t seen, int64_t deadline_ns);
+    void (*word_advance)(ls_word *word);
+    const char *(*describe_call)(const group_call *call, char text[CALL_TEXT_BYTES]);
+    ls_status (*agree)(ls_group *group, group_kind kind, size_t count, ls_status status, uint64_t *number);
+} mpi_services;
+
+typedef struct mpi_plugin {
+    uint32_t version; /* MPI_PLUGIN_VERSION; first, so that any two versions can read each other's */
+    uint32_t backend_version;
+    const ls_backend *backend;
+
+    /* Initialises MPI unless the program has. May be called again; one thread at a time. */
+    ls_status (*start)(const mpi_services *services, bool checks_calls, int *rank, int *world_size);
+} mpi_plugin;
+
+#define MPI_PLUGIN_SYMBOL "ls_mpi_plugin"
+
+#endif

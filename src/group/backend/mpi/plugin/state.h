@@ -1,0 +1,135 @@
+/* state.h: a plugin's own: one MPI a process, and a group's two communicators.
+ *
+ *   world.c    MPI is initialised and finalised; how its errors read
+ *   open.c     a group opens and closes; its memory; the table
+ *   op.c       an operation: one non-blocking collective after another, piece by piece
+ *   tables.c   which type and op of MPI's stands for ours
+ *   notice.c   ranks tell each other that they leave or have lost the group; sleeping
+ *
+ * MPI sees the ranks that are there, and ends the job when one dies; what it lacks is a word from a rank that leaves a
+ * group in good health, and any wait with a limit. So no call here blocks unless all ranks are known to be in it.     */
+#ifndef LS_GROUP_MPI_STATE_H
+#define LS_GROUP_MPI_STATE_H
+
+#include "group/backend/mpi/plugin.h"
+
+#ifdef LS_MPI_STANDARD_ABI
+#include <mpi_abi.h>
+#else
+#include <mpi.h>
+#endif
+
+#include <pthread.h>
+
+/* What a rank says when it leaves a group, or loses it. A later operation than `done` cannot have its part. */
+typedef struct mpi_notice {
+    uint64_t group; /* its number */
+    uint64_t done;  /* operations that the rank has completed */
+    ls_error why;   /* LS_OK: it left, and the text says who */
+} mpi_notice;
+
+/* Ranks at distances 1, 2, 4, ... both ways: everyone is reached over a few, and connections stay few. */
+#define MPI_NEIGHBOURS 64
+
+/* A notice under way. Made when the group opens, so that leaving needs no memory; MPI owns its bytes until it is sent. */
+typedef struct mpi_letter {
+    struct mpi_letter *next;
+    int count;
+    MPI_Request requests[MPI_NEIGHBOURS];
+    mpi_notice notice;
+} mpi_letter;
+
+/* One ls_group_alloc. */
+typedef struct mpi_memory {
+    struct mpi_memory *next;
+    void *base, *block;
+} mpi_memory;
+
+/* A call as ranks compare it. */
+typedef struct mpi_record {
+    uint64_t tag, count;
+    int32_t kind, dtype, op, root;
+} mpi_record;
+
+/* A rank's view of its group. `data` carries the collectives, in their order; `control` serves openings of duplicates
+ * alone, which may overlap with them.
+ *   under the driver         in_flight and poller are written
+ *   mpi_here.lock            next, notice, has_notice, memories
+ *   fixed when open returns  everything else                                                                            */
+typedef struct mpi_group {
+    struct mpi_group *next;
+    ls_group *group;
+    int rank, world_size;
+    int spare_processors;
+    uint64_t number; /* the same on all ranks, never used again in this job */
+    MPI_Comm data, control;
+    mpi_letter *letter;  /* until it is sent */
+    mpi_record *records; /* [world_size] */
+    mpi_memory *memories;
+    mpi_notice notice; /* that hinders the earliest operation */
+    bool has_notice;
+    _Atomic bool in_flight;     /* MPI may still write to an operation's buffers */
+    _Atomic bool has_left;      /* the first leaving counts */
+    _Atomic bool is_letter_due; /* left on a thread that may not call MPI */
+    _Atomic uint64_t done;
+    _Atomic pthread_t poller; /* the thread that last polled */
+    ls_word bell;
+} mpi_group;
+
+/* What belongs to the process, as MPI does.
+ *   lock                guards groups, outbox, and what mpi_group says
+ *   fixed by start      the rest, but `root`, which the first opening makes                                             */
+typedef struct mpi_process {
+    const mpi_services *services;
+    pid_t pid;
+    int level; /* of threads, as MPI provides it */
+    bool is_started, checks_calls;
+    int rank, world_size;
+    MPI_Comm root; /* all ranks; carries notices; lives as long as MPI */
+    pthread_mutex_t lock;
+    mpi_group *groups;
+    mpi_letter *outbox;
+    int *sent;                      /* [world_size]: notices to each rank */
+    _Atomic int received;           /* notices */
+    _Atomic uint64_t groups_opened; /* rank 0 counts for all */
+    _Atomic uint32_t abandoned;     /* operations that MPI never ended and cannot take back */
+} mpi_process;
+
+extern mpi_process mpi_here;
+
+/* world.c: the failure of an MPI call as this thread's error. */
+ls_status mpi_failed(int code, const char *doing) __attribute__((cold));
+/* Whether this thread may call MPI now, as far as its level of threads goes. */
+bool mpi_may_call(const mpi_group *mpi);
+/* Whether MPI can be called at all. */
+bool mpi_is_running(void);
+
+#define MPI_TRY(call, doing)                                                     \
+    do {                                                                         \
+        const int mpi_try_code = (call);                                         \
+        if (mpi_try_code != MPI_SUCCESS) return mpi_failed(mpi_try_code, doing); \
+    } while (0)
+
+/* op.c */
+void mpi_start(void *state, backend_op *op);
+backend_progress mpi_poll(void *state, backend_op *op);
+
+/* tables.c: false where MPI has nothing that fits. */
+bool mpi_reduction_for(ls_dtype dtype, ls_op op, MPI_Datatype *type, MPI_Op *combine);
+ls_status mpi_create_ops(void);
+
+/* notice.c */
+ls_status mpi_examine(void *state, backend_op *op);
+void mpi_describe_missing(void *state, const backend_op *op, char *text, size_t bytes);
+uint32_t mpi_bell(void *state);
+backend_progress mpi_sleep(void *state, backend_op *op, uint32_t bell, int64_t deadline_ns);
+void mpi_wake(void *state);
+void mpi_leave(void *state, const ls_error *why);
+/* Once: arranges that all notices are received before MPI ends. */
+ls_status mpi_prepare_notices(void);
+/* Receives what has come for any group; what is for none that is open is dropped. Frees letters that are sent. */
+void mpi_read_notices(void);
+/* Sends a letter that is due and lets go of it; the group closes. */
+void mpi_post_letter(mpi_group *mpi);
+
+#endif
