@@ -11,7 +11,10 @@
 #define QUICK_POLLS 200
 /* Clock readings, at most, between two polls while we spin. */
 #define POLLS_PER_LOOK 16
-#define SPIN_NS (100 * 1000)
+/* How long we spin: about as long as the operation's own work takes, since ranks that are in step are apart by no more. */
+#define SPIN_NS INT64_C(100000)
+#define SPIN_BYTES_PER_NS 8
+#define LONGEST_SPIN_NS (5 * LS_NS_PER_MS)
 #define SLICE_NS (20 * LS_NS_PER_MS)
 
 /* How long nothing has moved. */
@@ -74,6 +77,10 @@ static int64_t earliest(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
+static int64_t spin_ns_for(const backend_op *op) {
+    return earliest(SPIN_NS + (int64_t)(op->bytes / SPIN_BYTES_PER_NS), LONGEST_SPIN_NS);
+}
+
 /* Nothing moved for some polls: wait a little, in the way that fits how long it has been. */
 static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_state *waited, bool yields,
                                       int64_t deadline_ns) {
@@ -88,7 +95,7 @@ static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_stat
     }
     /* The progress thread would spin on the processor that computes. */
     const bool may_spin = yields ? group->progress_may_spin : group->may_spin;
-    if (may_spin && now_ns - waited->since_ns < SPIN_NS) return BACKEND_PENDING;
+    if (may_spin && now_ns - waited->since_ns < spin_ns_for(op)) return BACKEND_PENDING;
 
     if (now_ns >= limit_of(group, op)) return judge(group, op, time_limit_reached(group, op));
     const uint32_t bell = group->backend->bell(group->state);
