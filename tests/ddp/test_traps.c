@@ -2,7 +2,7 @@
  * are threads. */
 #include "ddp/rank_results.h"
 
-#include "base/memory.h"
+#include "base/error.h"
 
 #include <lockstep/data.h>
 
@@ -296,6 +296,52 @@ static void ranks_drop_what_one_process_drops(void **state) {
     }
 }
 
+/* ---- A sample that cannot be read ---- */
+
+static ls_status read_all_but_5(void *context, int64_t index, void *x, void *y) {
+    (void)context;
+    *(double *)x = *(double *)y = 1;
+    return index == 5 ? ls_fail(LS_ERR_IO, "the disk is gone") : LS_OK;
+}
+
+/* Sample 5 belongs to rank 1 alone; its batch is NULL there. */
+static void unreadable_sample(ls_group *group, rank_result *result) {
+    LEARN(1, NULL);
+    const ls_dataset set = {
+        .count = 8, .x_dtype = LS_F64, .y_dtype = LS_F64, .x_ndim = 1, .x_dims = {1}, .read = read_all_but_5};
+    const ls_loader_options options = {.batch = 2, .rank = rank, .world_size = 2, .without_shuffle = true};
+    ls_loader *loader = NULL;
+    assert_ok(ls_loader_create(&loader, &set, &options));
+    for (int step = 0; step < 2; step++) {
+        ls_batch batch;
+        result->number += ls_loader_next(loader, &batch) == LS_OK;
+        scalar_zero_gradients(&model);
+        ls_step_begin();
+        ls_backward(ls_mean(ls_module_forward(model.module, batch.x)));
+        note(result, ls_step_end());
+    }
+    ls_loader_close(&loader);
+    note_next(result, scalar_step(&model, rank + 1));
+    note_next_gradients(result, &model);
+    DONE;
+}
+
+static void a_sample_that_one_rank_cannot_read_fails_the_step_on_all_in_its_own_words(void **state) {
+    (void)state;
+    rank_result results[2];
+    run_scenario(2, unreadable_sample, results);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(results[rank].number, 2);
+        assert_int_not_equal(results[rank].status, LS_OK);
+        assert_int_equal(results[rank].status, results[0].status);
+        assert_non_null(strstr(results[rank].text, "rank 1: "));
+        assert_non_null(strstr(results[rank].text, "sample 5"));
+        assert_non_null(strstr(results[rank].text, "the disk is gone"));
+        assert_int_equal(results[rank].next_status, LS_OK);
+        assert_near(results[rank].next_gradient[0], 1.5);
+    }
+}
+
 /* ---- Uneven numbers of batches ---- */
 
 /* Three batches on rank 0, two on rank 1, which leaves; `number` counts the steps that went well. */
@@ -394,6 +440,7 @@ int main(void) {
         cmocka_unit_test(types_in_turn_with_a_frozen_one_last_are_each_averaged_in_their_own),
         cmocka_unit_test(weights_are_equal_after_the_wrap_though_seeds_differ),
         cmocka_unit_test(ranks_drop_what_one_process_drops),
+        cmocka_unit_test(a_sample_that_one_rank_cannot_read_fails_the_step_on_all_in_its_own_words),
         cmocka_unit_test(the_step_that_a_rank_has_no_batch_for_fails_and_no_earlier_one),
         cmocka_unit_test(ranks_that_wait_for_each_other_in_different_places_end_at_the_limit_with_names),
         cmocka_unit_test(an_uneven_evaluation_ends_and_its_mean_is_weighted_by_samples),
