@@ -142,10 +142,11 @@ static void two_forwards(ls_group *group, rank_result *result) {
     ls_module *module = module_by_buffer();
     ls_ddp *ddp = NULL;
     const int rank = ls_group_rank(group);
+    const double factor = rank == 0 ? 2 : 100;
     ls_tensor *x = scalar_batch(&(double){1}, 1);
     note(result, ls_ddp_wrap(&ddp, module, group, NULL));
     for (int step = 0; step < 3 && result->status == LS_OK; step++) {
-        ls_tensor_copy_in(ls_module_buffer(module, 0), &(double){rank == 0 ? 2 : 100});
+        ls_tensor_copy_in(ls_module_buffer(module, 0), &factor);
         ls_step_begin();
         ls_tensor *sum = ls_mean(ls_module_forward(module, x)); /* buffers follow rank 0 here */
         ls_backward(ls_add(sum, ls_mean(ls_module_forward(module, x))));

@@ -43,7 +43,8 @@ static void a_rank_within_a_job_may_be_a_world_of_one(void **state) {
 static void a_hundred_openings_over_the_launchers_store_leave_nothing(void **state) {
     (void)state;
     const char *arguments[] = {"reopen", NULL};
-    ls_ranks *ranks = ls_ranks_run(&(ls_ranks_options){.ranks = 3, .program = "worker_traps", .arguments = arguments});
+    const ls_ranks_options options = {.ranks = 3, .program = "worker_traps", .arguments = arguments};
+    ls_ranks *ranks = ls_ranks_run(&options);
     assert_ranks_succeeded(ranks);
     for (int rank = 0; rank < 3; rank++) assert_says(ranks, rank, "keys +0, descriptors +0\n");
     ls_ranks_close(&ranks);
@@ -61,7 +62,8 @@ static void a_rank_killed_in_the_middle_of_64_mib_is_named_at_once(void **state)
 static void closing_does_not_wait_for_a_rank_that_is_stopped(void **state) {
     (void)state;
     const char *arguments[] = {"stopped", NULL};
-    ls_ranks *ranks = ls_ranks_run(&(ls_ranks_options){.ranks = 2, .program = "worker_traps", .arguments = arguments});
+    const ls_ranks_options options = {.ranks = 2, .program = "worker_traps", .arguments = arguments};
+    ls_ranks *ranks = ls_ranks_run(&options);
     assert_ranks_succeeded(ranks);
     for (int rank = 0; rank < 2; rank++) {
         long took_ms = -1;
@@ -75,8 +77,8 @@ static void a_program_that_closes_nothing_ends_well_and_leaves_nothing(void **st
     (void)state;
     const char *arguments[] = {"exit", NULL};
     scene before = look();
-    ls_ranks *ranks =
-        ls_ranks_start(&(ls_ranks_options){.ranks = 2, .program = "worker_traps", .arguments = arguments});
+    const ls_ranks_options options = {.ranks = 2, .program = "worker_traps", .arguments = arguments};
+    ls_ranks *ranks = ls_ranks_start(&options);
     for (int rank = 0; rank < 2; rank++) before.ranks[rank] = ls_ranks_pid(ranks, rank);
     ls_ranks_finish(ranks);
     assert_ranks_succeeded(ranks);
