@@ -38,7 +38,7 @@ ls_status coalesced_broadcast(ls_agreement *agreement, const memory_piece *piece
     ls_status status = agreement_reach(agreement, message ? LS_OK : LS_ERR_MEMORY, step, AGREE_BROADCAST);
     const bool is_root = ls_group_rank(agreement->group) == 0;
     position packed = {0}, unpacked = {0};
-    while (left > 0 && status == LS_OK) {
+    while (left > 0 && message && status == LS_OK) {
         const size_t bytes = left < capacity ? left : capacity;
         if (is_root) transfer(pieces, count, &packed, message, bytes, true);
         status = agreement_broadcast(agreement, message, bytes, step, AGREE_BROADCAST);

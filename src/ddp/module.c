@@ -236,7 +236,7 @@ static void add_item(item_list *list, const char *name, const ls_tensor *tensor,
 static ls_status take_tensors(ls_ddp *ddp, const ls_ddp_options *options, item_list *list) {
     const int parameter_count = ls_module_parameter_count(ddp->module);
     const int buffer_count = ls_module_buffer_count(ddp->module);
-    const size_t count = (size_t)(parameter_count + buffer_count);
+    const size_t count = (size_t)parameter_count + (size_t)buffer_count;
     LS_TRY(allocate(ddp));
     list->items = ls_alloc_array(count, sizeof *list->items);
     list->dims = ls_alloc_array(count, sizeof *list->dims);

@@ -43,7 +43,7 @@ static ls_status allocate(ls_reduction *reducer) {
     reducer->used_here = ls_alloc_array(words, sizeof *reducer->used_here);
     reducer->is_reached = ls_alloc_array(count, sizeof *reducer->is_reached);
     reducer->saved = ls_alloc_array(count, sizeof *reducer->saved);
-    reducer->works = ls_alloc_array(count, sizeof *reducer->works);
+    reducer->works = ls_alloc_array(count, sizeof(ls_work *));
     reducer->ready_order = ls_alloc_array(count, sizeof *reducer->ready_order);
     reducer->ready_ns = ls_alloc_array(count, sizeof *reducer->ready_ns);
     const bool is_whole = reducer->names && reducer->bytes && reducer->dtypes && reducer->records && reducer->used &&
@@ -198,7 +198,7 @@ static ls_status agree_on_layout(ls_reduction *reducer, bucket_layout *layout) {
     int *order = ls_alloc_array((size_t)reducer->count, sizeof *order);
     ls_status status =
         agreement_reach(&reducer->agreement, order ? LS_OK : LS_ERR_MEMORY, reducer->step, AGREE_REBUILD);
-    if (status == LS_OK) status = agree_on_order(reducer, order);
+    if (order && status == LS_OK) status = agree_on_order(reducer, order);
     ls_point("ddp.rebuild.ordered");
     if (status == LS_OK) {
         status = layout_init(layout, reducer, order);
@@ -223,7 +223,7 @@ ls_status reducer_rebuild(ls_reduction *reducer, storage_move move, void *contex
     }
     layout_clear(&layout);
     if (status != LS_OK) {
-        /* Gradients are in neither layout, perhaps on this rank alone: nobody may go on with it. */
+        /* Some gradients are in each layout, perhaps on this rank alone: nobody may go on with it. */
         ls_error_capture(&reducer->broken, status);
         ls_group_abort(reducer->group, reducer->broken.text);
         ls_error_raise(&reducer->broken);

@@ -232,12 +232,12 @@ static ls_status explain_unused(ls_reduction *reducer) {
     const size_t words = bitmap_words(reducer->count);
     uint64_t *all = ls_alloc_array(words * (size_t)reducer->world_size, sizeof *all);
     ls_status status = agreement_reach(&reducer->agreement, all ? LS_OK : LS_ERR_MEMORY, reducer->step, AGREE_FAILURE);
-    if (status == LS_OK)
+    if (all && status == LS_OK)
         status = agreement_gather(&reducer->agreement, reducer->used_here, all, words * sizeof *all, reducer->step,
                                   AGREE_FAILURE);
     char text[640] = "";
     size_t used = 0;
-    for (int rank = 0; rank < reducer->world_size && status == LS_OK && used < sizeof text - 160; rank++) {
+    for (int rank = 0; rank < reducer->world_size && all && status == LS_OK && used < sizeof text - 160; rank++) {
         int named = 0;
         for (int i = 0; i < reducer->count && used < sizeof text - 160; i++) {
             if (bitmap_has(all + (size_t)rank * words, i)) continue;

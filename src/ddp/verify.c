@@ -25,13 +25,6 @@ typedef struct summary {
     uint64_t options;
 } summary;
 
-static uint64_t item_digest(const verify_item *item) {
-    const int32_t facts[] = {(int32_t)item->dtype, item->ndim, item->requires_grad};
-    uint64_t digest = verify_digest(VERIFY_DIGEST_START, item->name, strlen(item->name) + 1);
-    digest = verify_digest(digest, facts, sizeof facts);
-    return verify_digest(digest, item->dims, (size_t)item->ndim * sizeof *item->dims);
-}
-
 static void describe(const verify_item *items, int count, int64_t index, char *text) {
     if (index >= count) {
         snprintf(text, DESCRIPTION_BYTES, "only %d", count);
@@ -42,6 +35,14 @@ static void describe(const verify_item *items, int count, int64_t index, char *t
     for (int dim = 0; dim < item->ndim && used < DESCRIPTION_BYTES - 32; dim++)
         used += snprintf(text + used, DESCRIPTION_BYTES - (size_t)used, "%s%" PRId64, dim ? ", " : "", item->dims[dim]);
     snprintf(text + used, DESCRIPTION_BYTES - (size_t)used, "]%s", item->requires_grad ? "" : " frozen");
+}
+
+/* What is shown of an item, and its whole name: items are alike when these are. */
+static uint64_t item_digest(const verify_item *items, int count, int index) {
+    char text[DESCRIPTION_BYTES];
+    describe(items, count, index, text);
+    const uint64_t digest = verify_digest(VERIFY_DIGEST_START, items[index].name, strlen(items[index].name) + 1);
+    return verify_digest(digest, text, strlen(text));
 }
 
 /* All ranks know that their lists differ: finds the first difference and shows both sides. */
@@ -57,7 +58,7 @@ static ls_status explain(ls_agreement *agreement, const summary *summaries, cons
     char(*texts)[DESCRIPTION_BYTES] = ls_alloc_array((size_t)world_size, sizeof *texts);
     char text[DESCRIPTION_BYTES] = {0};
     if (!own || !all || !texts) goto out;
-    for (int i = 0; i < count; i++) own[i] = item_digest(&items[i]); /* past the end: 0, which differs */
+    for (int i = 0; i < count; i++) own[i] = item_digest(items, count, i); /* past the end: 0, which differs */
     if ((status = agreement_gather(agreement, own, all, width * sizeof *own, 0, AGREE_VERIFY))) goto out;
 
     int64_t index = 0;
@@ -82,14 +83,15 @@ ls_status verify_equal(ls_agreement *agreement, ls_status status, const verify_i
                        uint64_t options_digest) {
     summary own = {.count = count, .items = VERIFY_DIGEST_START, .options = options_digest};
     for (int i = 0; i < count; i++) {
-        const uint64_t digest = item_digest(&items[i]);
+        const uint64_t digest = item_digest(items, count, i);
         own.items = verify_digest(own.items, &digest, sizeof digest);
     }
     summary *summaries = status == LS_OK ? ls_alloc_array((size_t)agreement->world_size, sizeof *summaries) : NULL;
     if (status == LS_OK && !summaries) status = LS_ERR_MEMORY;
     status = agreement_reach(agreement, status, 0, AGREE_VERIFY);
     ls_point("ddp.verify.agreed");
-    if (status == LS_OK) status = agreement_gather(agreement, &own, summaries, sizeof own, 0, AGREE_VERIFY);
+    if (!summaries || status != LS_OK) goto out; /* on all ranks alike */
+    status = agreement_gather(agreement, &own, summaries, sizeof own, 0, AGREE_VERIFY);
     ls_point("ddp.verify.exchanged");
     for (int rank = 1; rank < agreement->world_size && status == LS_OK; rank++) {
         if (summaries[rank].count != summaries[0].count || summaries[rank].items != summaries[0].items)
@@ -98,6 +100,7 @@ ls_status verify_equal(ls_agreement *agreement, ls_status status, const verify_i
             status = ls_fail(LS_ERR_MISMATCH, "ranks 0 and %d wrapped with different options; give all ranks the same",
                              rank);
     }
+out:
     ls_free(summaries);
     return status;
 }

@@ -72,7 +72,7 @@ static inline void training_batch(const training_run *training, int64_t first, i
     const int64_t x_dims[] = {count, 1, 28, 28}, y_dims[] = {count};
     TRAINING_CHECK(ls_tensor_create_layout(x, training->dtype, 4, x_dims, LS_LAYOUT_NHWC));
     TRAINING_CHECK(ls_tensor_create(y, LS_I64, 1, y_dims));
-    double *values = malloc((size_t)count * 784 * sizeof *values);
+    double *values = calloc((size_t)count * 784, sizeof *values);
     int64_t *labels = ls_tensor_data_mut(*y);
     for (int64_t i = 0; i < count; i++) {
         for (int64_t pixel = 0; pixel < 784; pixel++)
