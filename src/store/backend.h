@@ -64,6 +64,7 @@ struct ls_store {
     _Atomic int holders;
     pid_t owner; /* the process that opened it: a forked child is told */
     bool is_in_process;
+    int port;        /* on which this process serves it; 0: it does not */
     char server[96]; /* who answers, for messages: "the launcher (process 77)" */
 };
 

@@ -47,6 +47,10 @@ void ls_store_close(ls_store **store) {
     if (atomic_fetch_sub_explicit(&held->holders, 1, memory_order_acq_rel) == 1) held->backend->close(held);
 }
 
+int ls_store_port(const ls_store *store) {
+    return store ? store->port : 0;
+}
+
 bool store_is_in_process(const ls_store *store) {
     return store->is_in_process;
 }

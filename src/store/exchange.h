@@ -1,0 +1,18 @@
+/* exchange.h: descriptors for stores that cannot carry them themselves.
+ *
+ * A descriptor reaches another process of the host over a Unix socket alone. So each process that offers some serves them
+ * itself, at an abstract socket with a random name, and puts that name into the store; who wants them connects there. Both
+ * sides prove that they are of the job, the kernel tells that they are of one user, and that the exchange succeeds proves
+ * that they are on one host: the same boot id is a hint for messages, no more.                                          */
+#ifndef LS_STORE_EXCHANGE_H
+#define LS_STORE_EXCHANGE_H
+
+#include "store/handshake.h"
+#include "store/service.h"
+
+/* A store that is `inner` with descriptors. Takes over `inner` and `service` (of the keys; may be NULL), also on an error:
+ * both close with it. Errors: LS_ERR_MEMORY. */
+ls_status store_exchange_wrap(ls_store **store, ls_store *inner, store_service *service,
+                              const store_credentials *credentials);
+
+#endif

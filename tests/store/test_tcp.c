@@ -1,0 +1,617 @@
+/* The store over TCP: addresses of all kinds, ports, secrets, strangers, thousands of clients. */
+#include "support/faults.h"
+#include "support/threads.h"
+
+#include "base/clock.h"
+#include "base/context.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "base/wait.h"
+#include "store/address.h"
+#include "store/store.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int clear_environment(void **state) {
+    (void)state;
+    unsetenv("LOCKSTEP_SECRET_FILE");
+    unsetenv("LOCKSTEP_ALLOW_UNAUTHENTICATED");
+    unsetenv("LOCKSTEP_JOB");
+    ls_context_here()->rank = -1;
+    return 0;
+}
+
+static ls_store *serve(const char *host) {
+    ls_store *store = NULL;
+    assert_ok(ls_store_open_tcp(&store, host, 0, true, 5000));
+    assert_true(ls_store_port(store) > 0);
+    return store;
+}
+
+static ls_store *reach(const char *host, int port) {
+    ls_store *store = NULL;
+    assert_ok(ls_store_open_tcp(&store, host, port, false, 5000));
+    return store;
+}
+
+/* A value set by one is got by the other. */
+static void assert_joined(ls_store *one, ls_store *other) {
+    char value[8] = "";
+    assert_ok(ls_store_set(one, "said", "hello", 5));
+    assert_ok(ls_store_get(other, "said", value, sizeof value, NULL, 5000));
+    assert_string_equal(value, "hello");
+    assert_ok(ls_store_delete(other, "said", NULL));
+}
+
+/* --- addresses ------------------------------------------------------------------------------------------------------- */
+
+static bool has_loopback_of_ipv6(void) {
+    store_addresses addresses;
+    int listener = -1;
+    if (store_resolve("::1", &addresses) != LS_OK) return false;
+    if (store_address_listen(&addresses.list[0], &listener) != LS_OK) return false;
+    close(listener);
+    return true;
+}
+
+static void every_way_to_write_this_host_works(void **state) {
+    (void)state;
+    const char *const hosts[] = {"127.0.0.1", "localhost", "127.0.1.1", "::1", "[::1]"};
+    for (size_t i = 0; i < 5; i++) {
+        if (strchr(hosts[i], ':') && !has_loopback_of_ipv6()) {
+            print_message("without ::1, %s is left out\n", hosts[i]);
+            continue;
+        }
+        ls_store *server = serve(hosts[i]), *client = reach(hosts[i], ls_store_port(server));
+        assert_joined(server, client);
+        assert_joined(client, server);
+        assert_int_equal(ls_store_port(client), 0);
+        ls_store_close(&client);
+        ls_store_close(&server);
+    }
+}
+
+static void a_host_that_is_none_is_named(void **state) {
+    (void)state;
+    ls_store *store = NULL;
+    const char *const hosts[] = {"no-such-host.invalid", "", "[]", "1.2.3.4.5", "fe80::1%nosuchinterface"};
+    for (size_t i = 0; i < 5; i++) {
+        const ls_status status = ls_store_open_tcp(&store, hosts[i], 29500, false, 300);
+        assert_int_equal(status, LS_ERR_ENVIRONMENT);
+        assert_error_says(hosts[i]);
+        assert_null(store);
+    }
+    assert_int_equal(ls_store_open_tcp(&store, "localhost", 0, false, 100), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_store_open_tcp(&store, "localhost", 65536, true, 100), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_store_open_tcp(&store, NULL, 1, true, 100), LS_ERR_ARGUMENT);
+}
+
+static void a_server_that_does_not_start_is_missed_with_addresses_and_interfaces(void **state) {
+    (void)state;
+    ls_store *server = serve("127.0.0.1"), *store = NULL;
+    const int port = ls_store_port(server);
+    ls_store_close(&server);
+    char text[64];
+    snprintf(text, sizeof text, "127.0.0.1:%d", port);
+    assert_int_equal(ls_store_open_tcp(&store, "127.0.0.1", port, false, 200), LS_ERR_TIMEOUT);
+    assert_error_says(text);
+    assert_error_says("refused");
+    assert_error_says("lo 127.0.0.1");
+}
+
+typedef struct late {
+    int port;
+    ls_store *store;
+    ls_status status;
+} late;
+
+static void look_for_server(void *argument) {
+    late *self = argument;
+    self->status = ls_store_open_tcp(&self->store, "127.0.0.1", self->port, false, 20000);
+}
+
+static void clients_may_come_before_the_server(void **state) {
+    (void)state;
+    ls_store *server = serve("127.0.0.1");
+    late client = {.port = ls_store_port(server)};
+    ls_thread thread = {0};
+    ls_store_close(&server);
+    assert_ok(ls_thread_start(&thread, "client", look_for_server, &client));
+    ls_sleep_until(ls_now_ns() + 100 * LS_NS_PER_MS);
+    assert_ok(ls_store_open_tcp(&server, "127.0.0.1", client.port, true, 5000));
+    ls_thread_join(&thread);
+    assert_int_equal(client.status, LS_OK);
+    assert_joined(server, client.store);
+    ls_store_close(&client.store);
+    ls_store_close(&server);
+}
+
+static void a_hundred_servers_in_turn_take_one_port(void **state) {
+    (void)state;
+    ls_store *server = serve("127.0.0.1");
+    const int port = ls_store_port(server);
+    ls_store_close(&server);
+    for (int i = 0; i < 100; i++) {
+        bool is_set = true;
+        assert_ok(ls_store_open_tcp(&server, "127.0.0.1", port, true, 5000));
+        ls_store *client = reach("127.0.0.1", port);
+        assert_ok(ls_store_check(client, "stale", &is_set));
+        assert_false(is_set);
+        assert_ok(ls_store_set(client, "stale", "x", 1));
+        /* In either order. */
+        ls_store_close(i % 2 ? &client : &server);
+        ls_store_close(i % 2 ? &server : &client);
+    }
+}
+
+/* --- ports that are taken ---------------------------------------------------------------------------------------------- */
+
+static int listen_somewhere(int *port) {
+    store_addresses addresses;
+    int listener = -1;
+    assert_ok(store_resolve("127.0.0.1", &addresses));
+    assert_ok(store_address_listen(&addresses.list[0], &listener));
+    *port = store_address_port(&addresses.list[0]);
+    return listener;
+}
+
+static void a_taken_port_is_named_on_all_ranks_at_once(void **state) {
+    (void)state;
+    int port = 0;
+    const int listener = listen_somewhere(&port);
+    char text[32];
+    ls_store *store = NULL;
+    snprintf(text, sizeof text, "%d", port);
+    const int64_t begin_ns = ls_now_ns();
+    assert_int_equal(ls_store_open_tcp(&store, "127.0.0.1", port, true, 60000), LS_ERR_STATE);
+    assert_error_says(text);
+    assert_error_says("taken");
+    /* Somebody who never says a word. */
+    assert_int_equal(ls_store_open_tcp(&store, "127.0.0.1", port, false, 60000), LS_ERR_STATE);
+    assert_error_says(text);
+    assert_true(ls_now_ns() - begin_ns < 30 * LS_NS_PER_S);
+    close(listener);
+}
+
+static void speak_otherwise(void *argument) {
+    const int socket = accept4(*(int *)argument, NULL, NULL, SOCK_CLOEXEC);
+    static const char words[64] = "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2\r\n";
+    send(socket, words, sizeof words, MSG_NOSIGNAL);
+    char bytes[256];
+    while (recv(socket, bytes, sizeof bytes, 0) > 0) {}
+    close(socket);
+}
+
+static void another_protocol_is_told_apart(void **state) {
+    (void)state;
+    int port = 0, listener = listen_somewhere(&port);
+    fcntl(listener, F_SETFL, 0);
+    ls_thread thread = {0};
+    ls_store *store = NULL;
+    assert_ok(ls_thread_start(&thread, "other", speak_otherwise, &listener));
+    assert_int_equal(ls_store_open_tcp(&store, "127.0.0.1", port, false, 60000), LS_ERR_STATE);
+    assert_error_says("no store of Lockstep's");
+    ls_thread_join(&thread);
+    close(listener);
+}
+
+/* --- secrets --------------------------------------------------------------------------------------------------------- */
+
+static char secret_path[] = "/tmp/lockstep-secret-XXXXXX";
+
+static void write_secret(const char *text, unsigned mode) {
+    const int file = open(secret_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, text, strlen(text)), strlen(text));
+    assert_int_equal(fchmod(file, mode), 0);
+    close(file);
+    setenv("LOCKSTEP_SECRET_FILE", secret_path, 1);
+}
+
+static void only_who_knows_the_secret_comes_in(void **state) {
+    (void)state;
+    ls_store *store = NULL;
+    write_secret("0123456789abcdef0123456789abcdef\n", 0600);
+    ls_store *server = serve("127.0.0.1"), *client = reach("127.0.0.1", ls_store_port(server));
+    const int port = ls_store_port(server);
+    assert_joined(server, client);
+
+    write_secret("fedcba9876543210fedcba9876543210", 0600);
+    assert_int_equal(ls_store_open_tcp(&store, "127.0.0.1", port, false, 60000), LS_ERR_ENVIRONMENT);
+    assert_error_says("does not accept the secret");
+    unsetenv("LOCKSTEP_SECRET_FILE");
+    assert_int_equal(ls_store_open_tcp(&store, "127.0.0.1", port, false, 60000), LS_ERR_ENVIRONMENT);
+    assert_error_says("has none");
+    assert_joined(server, client); /* the job goes on */
+    ls_store_close(&client);
+
+    /* A newline at the end is an editor's. */
+    write_secret("0123456789abcdef0123456789abcdef", 0600);
+    client = reach("127.0.0.1", port);
+    assert_joined(server, client);
+    ls_store_close(&client);
+    setenv("LOCKSTEP_JOB", "another", 1);
+    assert_int_equal(ls_store_open_tcp(&store, "127.0.0.1", port, false, 60000), LS_ERR_ENVIRONMENT);
+    assert_error_says("another job");
+    ls_store_close(&server);
+}
+
+static void expect_bad_secret(const char *says) {
+    ls_store *store = NULL;
+    assert_int_equal(ls_store_open_tcp(&store, "127.0.0.1", 0, true, 1000), LS_ERR_ENVIRONMENT);
+    assert_error_says(says);
+    assert_error_says(getenv("LOCKSTEP_SECRET_FILE"));
+}
+
+static void a_secret_file_is_checked(void **state) {
+    (void)state;
+    write_secret("0123456789abcdef", 0640);
+    expect_bad_secret("0640");
+    write_secret("0123456789abcdef", 0604);
+    expect_bad_secret("0604");
+    write_secret("0123456789abcde\n", 0600);
+    expect_bad_secret("15 bytes");
+    char long_one[1100];
+    memset(long_one, 'x', sizeof long_one - 1);
+    long_one[sizeof long_one - 1] = '\0';
+    write_secret(long_one, 0600);
+    expect_bad_secret("more than 1024");
+    setenv("LOCKSTEP_SECRET_FILE", "/no/such/file", 1);
+    expect_bad_secret("cannot be opened");
+    setenv("LOCKSTEP_SECRET_FILE", "/tmp", 1);
+    expect_bad_secret("no regular file");
+}
+
+static void beyond_loopback_a_secret_is_asked_for(void **state) {
+    (void)state;
+    ls_store *store = NULL;
+    assert_int_equal(ls_store_open_tcp(&store, "0.0.0.0", 0, true, 1000), LS_ERR_ENVIRONMENT);
+    assert_error_says("LOCKSTEP_SECRET_FILE");
+    assert_error_says("LOCKSTEP_ALLOW_UNAUTHENTICATED=1");
+    assert_int_equal(ls_store_open_tcp(&store, "192.0.2.1", 29500, false, 1000), LS_ERR_ENVIRONMENT);
+    assert_error_says("LOCKSTEP_ALLOW_UNAUTHENTICATED=1");
+    /* An address that is not this host's: the server listens on all, and so it asks. */
+    assert_int_equal(ls_store_open_tcp(&store, "192.0.2.1", 0, true, 1000), LS_ERR_ENVIRONMENT);
+    setenv("LOCKSTEP_ALLOW_UNAUTHENTICATED", "yes", 1);
+    assert_int_equal(ls_store_open_tcp(&store, "0.0.0.0", 0, true, 1000), LS_ERR_ENVIRONMENT);
+    assert_error_says("LOCKSTEP_ALLOW_UNAUTHENTICATED");
+    setenv("LOCKSTEP_ALLOW_UNAUTHENTICATED", "1", 1);
+    ls_store *server = serve("192.0.2.1"), *client = reach("127.0.0.1", ls_store_port(server));
+    assert_joined(server, client);
+    ls_store_close(&client);
+    ls_store_close(&server);
+    unsetenv("LOCKSTEP_ALLOW_UNAUTHENTICATED");
+    write_secret("0123456789abcdef0123456789abcdef", 0600);
+    server = serve("0.0.0.0");
+    client = reach("127.0.0.1", ls_store_port(server));
+    assert_joined(server, client);
+    ls_store_close(&client);
+    ls_store_close(&server);
+}
+
+/* --- strangers ------------------------------------------------------------------------------------------------------- */
+
+static int connect_raw(int port) {
+    store_addresses addresses;
+    int connected = -1;
+    assert_ok(store_resolve("127.0.0.1", &addresses));
+    store_address_set_port(&addresses.list[0], port);
+    assert_ok(store_address_connect(&addresses.list[0], ls_deadline_after_ms(10000), &connected));
+    fcntl(connected, F_SETFL, 0);
+    return connected;
+}
+
+static void strangers_are_turned_away_and_the_job_goes_on(void **state) {
+    (void)state;
+    const unsigned seed = (unsigned)ls_now_ns();
+    print_message("seed %u\n", seed);
+    srand(seed);
+    ls_store *server = serve("127.0.0.1"), *client = reach("127.0.0.1", ls_store_port(server));
+    const int port = ls_store_port(server);
+    /* What they say on standard error is read. */
+    int ends[2], kept = dup(2);
+    char log[4096] = "";
+    assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    dup2(ends[1], 2);
+    for (int i = 0; i < 100; i++) {
+        unsigned char bytes[400];
+        for (size_t j = 0; j < sizeof bytes; j++) bytes[j] = (unsigned char)rand();
+        if (i % 3 == 1) memcpy(bytes, "lstore1h", 8);
+        if (i % 3 == 2) memcpy(bytes, "GET / HTTP/1.1\r\n", 16);
+        const int stranger = connect_raw(port);
+        const size_t count = (size_t)rand() % sizeof bytes;
+        assert_true(send(stranger, bytes, count, MSG_NOSIGNAL) >= 0);
+        shutdown(stranger, SHUT_WR);
+        /* Never more than a greeting and a refusal. */
+        size_t got = 0;
+        ssize_t more;
+        while ((more = recv(stranger, bytes, sizeof bytes, 0)) > 0) got += (size_t)more;
+        assert_true(got <= 40 + 48);
+        close(stranger);
+    }
+    dup2(kept, 2);
+    close(kept);
+    const ssize_t length = read(ends[0], log, sizeof log - 1);
+    assert_true(length > 0);
+    assert_non_null(strstr(log, "turned away"));
+    assert_ptr_equal(strchr(log, '\n'), log + length - 1); /* one line */
+    close(ends[0]);
+    close(ends[1]);
+    assert_joined(server, client);
+    ls_store_close(&client);
+    ls_store_close(&server);
+}
+
+/* --- ranks that are gone --------------------------------------------------------------------------------------------- */
+
+static void a_rank_that_dies_ends_the_waits_of_others_by_name(void **state) {
+    (void)state;
+    ls_store *server = serve("127.0.0.1");
+    const int port = ls_store_port(server);
+    const pid_t child = fork();
+    if (child == 0) {
+        ls_store *own = NULL;
+        ls_context_here()->rank = 3;
+        if (ls_store_open_tcp(&own, "127.0.0.1", port, false, 5000) != LS_OK) _exit(1);
+        ls_store_set(own, "here", "x", 1);
+        for (;;) pause();
+    }
+    char text[64];
+    snprintf(text, sizeof text, "process %d) is gone", (int)child);
+    assert_ok(ls_store_wait(server, "here", 10000));
+    kill(child, SIGKILL);
+    assert_int_equal(ls_store_wait(server, "never", LS_FOREVER), LS_ERR_PEER_LOST);
+    assert_error_says("rank 3 (");
+    assert_error_says(text);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(ls_store_wait(server, "never", LS_FOREVER), LS_ERR_PEER_LOST); /* later waits as well */
+    assert_ok(ls_store_wait(server, "here", 1000));                                 /* what is there is there */
+    /* One who comes as that rank fills its place, and leaves in order. */
+    ls_context_here()->rank = 3;
+    ls_store *again = reach("127.0.0.1", port);
+    ls_context_here()->rank = -1;
+    assert_int_equal(ls_store_wait(server, "never", 20), LS_ERR_TIMEOUT);
+    ls_store_close(&again);
+    assert_int_equal(ls_store_wait(server, "never", 100), LS_ERR_TIMEOUT);
+    ls_store_close(&server);
+}
+
+static void wait_for_ever(void *argument) {
+    late *self = argument;
+    self->status = ls_store_wait(self->store, "never", LS_FOREVER);
+}
+
+static void the_servers_end_ends_waits_and_names_it(void **state) {
+    (void)state;
+    ls_store *server = serve("127.0.0.1");
+    late client = {.store = reach("127.0.0.1", ls_store_port(server))};
+    ls_thread thread = {0};
+    assert_ok(ls_thread_start(&thread, "client", wait_for_ever, &client));
+    ls_sleep_until(ls_now_ns() + 20 * LS_NS_PER_MS);
+    ls_store_close(&server);
+    ls_thread_join(&thread);
+    assert_int_equal(client.status, LS_ERR_PEER_LOST);
+    assert_int_equal(ls_store_set(client.store, "k", "v", 1), LS_ERR_PEER_LOST);
+    assert_error_says("rank 0");
+    ls_store_close(&client.store);
+}
+
+/* --- descriptors and forks --------------------------------------------------------------------------------------------- */
+
+static void descriptors_travel_beside_tcp(void **state) {
+    (void)state;
+    write_secret("0123456789abcdef0123456789abcdef", 0600);
+    ls_store *server = serve("127.0.0.1"), *client = reach("127.0.0.1", ls_store_port(server));
+    int ends[2], copies[2] = {-1, -1};
+    char byte = 0;
+    assert_int_equal(pipe(ends), 0);
+    for (int i = 0; i < 2; i++) {
+        ls_store *from = i ? server : client, *to = i ? client : server;
+        assert_ok(store_set_descriptors(from, "pipe", ends, 2));
+        assert_ok(store_get_descriptors(to, "pipe", copies, 2, 1000));
+        assert_int_equal(write(copies[1], "x", 1), 1);
+        assert_int_equal(read(ends[0], &byte, 1), 1);
+        close(copies[0]);
+        close(copies[1]);
+        assert_int_equal(store_get_descriptors(to, "pipe", copies, 1, 1000), LS_ERR_STATE);
+        assert_ok(ls_store_delete(from, "pipe", NULL));
+    }
+    /* What a rank that is gone has offered. */
+    assert_ok(store_set_descriptors(client, "pipe", ends, 2));
+    ls_store_close(&client);
+    assert_int_equal(store_get_descriptors(server, "pipe", copies, 2, 1000), LS_ERR_PEER_LOST);
+    ls_store_close(&server);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static int count_sockets(void) {
+    int count = 0;
+    for (int i = 0; i < 256; i++) {
+        char path[64], target[64];
+        snprintf(path, sizeof path, "/proc/self/fd/%d", i);
+        const ssize_t length = readlink(path, target, sizeof target);
+        count += length > 7 && memcmp(target, "socket:", 7) == 0;
+    }
+    return count;
+}
+
+static void a_forked_child_holds_neither_port_nor_socket(void **state) {
+    (void)state;
+    const int before = count_sockets();
+    ls_store *server = serve("127.0.0.1"), *client = reach("127.0.0.1", ls_store_port(server));
+    const int port = ls_store_port(server);
+    assert_ok(store_set_descriptors(client, "d", (int[]){0}, 1));
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool is_told = ls_store_set(client, "k", "v", 1) == LS_ERR_FORKED;
+        const int left = count_sockets() - before;
+        ls_store_close(&client);
+        ls_store_close(&server);
+        _exit(is_told && left <= 2 ? 0 : 1 + left); /* libuv's own pair for signals */
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_joined(server, client);
+    ls_store_close(&client);
+    ls_store_close(&server);
+    assert_ok(ls_store_open_tcp(&server, "127.0.0.1", port, true, 1000));
+    ls_store_close(&server);
+}
+
+/* --- many ------------------------------------------------------------------------------------------------------------ */
+
+enum { MANY = 2000, THREADS = 4 };
+
+typedef struct crowd {
+    int port, first;
+    ls_store **stores;
+    ls_status status;
+} crowd;
+
+static void join_crowd(void *argument) {
+    crowd *self = argument;
+    self->status = LS_OK;
+    for (int i = self->first; i < MANY && self->status == LS_OK; i += THREADS) {
+        self->status = ls_store_open_tcp(&self->stores[i], "127.0.0.1", self->port, false, 30000);
+        if (self->status == LS_OK) self->status = ls_store_add(self->stores[i], "sum", 1, NULL);
+    }
+}
+
+static void two_thousand_clients_are_served(void **state) {
+    (void)state;
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (limit.rlim_max < 5000) LS_SKIP("the limit on descriptors cannot be raised to 5000");
+    const struct rlimit raised = {.rlim_cur = 5000, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &raised), 0);
+    ls_store **stores = ls_alloc_array(MANY, sizeof(ls_store *)), *server = serve("127.0.0.1");
+    ls_thread threads[THREADS] = {0};
+    crowd crowds[THREADS];
+    const int64_t begin_ns = ls_now_ns();
+    for (int i = 0; i < THREADS; i++) {
+        crowds[i] = (crowd){.port = ls_store_port(server), .first = i, .stores = stores};
+        assert_ok(ls_thread_start(&threads[i], "crowd", join_crowd, &crowds[i]));
+    }
+    for (int i = 0; i < THREADS; i++) {
+        ls_thread_join(&threads[i]);
+        assert_int_equal(crowds[i].status, LS_OK);
+    }
+    int64_t sum = 0;
+    assert_ok(ls_store_add(server, "sum", 0, &sum));
+    assert_int_equal(sum, MANY);
+    print_message("%d clients in %.2f s\n", MANY, (double)(ls_now_ns() - begin_ns) / 1e9);
+    assert_true(ls_now_ns() - begin_ns < 50 * LS_NS_PER_S);
+    for (int i = 0; i < MANY; i++) ls_store_close(&stores[i]);
+    ls_store_close(&server);
+    ls_free(stores);
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* --- prefix ---------------------------------------------------------------------------------------------------------- */
+
+static void a_view_sees_its_own_keys_alone(void **state) {
+    (void)state;
+    ls_store *server = serve("127.0.0.1"), *one = NULL, *two = NULL, *inner = NULL;
+    int64_t count = 0;
+    bool is_set = true;
+    char value[8] = "";
+    assert_ok(ls_store_prefix(&one, server, "one"));
+    assert_ok(ls_store_prefix(&two, server, "two"));
+    assert_ok(ls_store_prefix(&inner, one, "inner"));
+    assert_ok(ls_store_set(one, "k", "1", 1));
+    assert_ok(ls_store_check(two, "k", &is_set));
+    assert_false(is_set);
+    assert_ok(ls_store_set(inner, "k", "2", 1));
+    assert_ok(ls_store_get(server, "one/inner/k", value, sizeof value, NULL, 1000));
+    assert_string_equal(value, "2");
+    assert_ok(ls_store_count(one, &count));
+    assert_int_equal(count, 2);
+    assert_ok(ls_store_count(two, &count));
+    assert_int_equal(count, 0);
+    assert_int_equal(ls_store_wait(two, "k", 10), LS_ERR_TIMEOUT);
+    char key[LS_STORE_KEY_BYTES];
+    memset(key, 'k', sizeof key - 1);
+    key[sizeof key - 1] = '\0';
+    assert_int_equal(ls_store_set(one, key, "x", 1), LS_ERR_ARGUMENT);
+    assert_ok(ls_store_set(server, key, "x", 1));
+    assert_int_equal(ls_store_prefix(&two, server, ""), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_store_prefix(&two, server, key), LS_ERR_ARGUMENT);
+    assert_null(two);
+    /* A view holds what it views. */
+    ls_store_close(&server);
+    ls_store_close(&one);
+    assert_ok(ls_store_set(inner, "k", "3", 1));
+    ls_store_close(&inner);
+}
+
+static void every_fault_is_reported_and_leaves_nothing(void **state) {
+    (void)state;
+    LS_EACH_FAULT(LS_FAULT_MEMORY | LS_FAULT_SYSCALL | LS_FAULT_THREAD) {
+        ls_store *server = NULL, *client = NULL;
+        int copy = -1;
+        char value[8];
+        ls_status status = ls_store_open_tcp(&server, "127.0.0.1", 0, true, 5000);
+        if (status == LS_OK) status = ls_store_open_tcp(&client, "127.0.0.1", ls_store_port(server), false, 20000);
+        if (status == LS_OK) status = ls_store_set(client, "k", "value", 5);
+        if (status == LS_OK) status = ls_store_get(server, "k", value, sizeof value, NULL, 20000);
+        if (status == LS_OK) status = store_set_descriptors(client, "d", (int[]){0}, 1);
+        if (status == LS_OK) status = store_get_descriptors(server, "d", &copy, 1, 20000);
+        if (copy >= 0) close(copy);
+        /* What the server meets on its thread ends a connection, and the client may try again. */
+        if (ls_fault_was_met() && status != LS_OK) assert_fault_reported(status);
+        ls_fault_disarm();
+        ls_store_close(&client);
+        ls_store_close(&server);
+    }
+    assert_nothing_left();
+}
+
+static int remove_secret(void **state) {
+    (void)state;
+    unlink(secret_path);
+    return 0;
+}
+
+static int make_secret(void **state) {
+    (void)state;
+    const int file = mkstemp(secret_path);
+    if (file >= 0) close(file);
+    return file < 0;
+}
+
+int main(void) {
+#define TCP_TEST(name) cmocka_unit_test_setup(name, clear_environment)
+    const struct CMUnitTest tests[] = {
+        TCP_TEST(every_way_to_write_this_host_works),
+        TCP_TEST(a_host_that_is_none_is_named),
+        TCP_TEST(a_server_that_does_not_start_is_missed_with_addresses_and_interfaces),
+        TCP_TEST(clients_may_come_before_the_server),
+        TCP_TEST(a_hundred_servers_in_turn_take_one_port),
+        TCP_TEST(a_taken_port_is_named_on_all_ranks_at_once),
+        TCP_TEST(another_protocol_is_told_apart),
+        TCP_TEST(only_who_knows_the_secret_comes_in),
+        TCP_TEST(a_secret_file_is_checked),
+        TCP_TEST(beyond_loopback_a_secret_is_asked_for),
+        TCP_TEST(strangers_are_turned_away_and_the_job_goes_on),
+        TCP_TEST(a_rank_that_dies_ends_the_waits_of_others_by_name),
+        TCP_TEST(the_servers_end_ends_waits_and_names_it),
+        TCP_TEST(descriptors_travel_beside_tcp),
+        TCP_TEST(a_forked_child_holds_neither_port_nor_socket),
+        TCP_TEST(two_thousand_clients_are_served),
+        TCP_TEST(a_view_sees_its_own_keys_alone),
+        TCP_TEST(every_fault_is_reported_and_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, make_secret, remove_secret);
+}
