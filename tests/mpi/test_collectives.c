@@ -1,0 +1,84 @@
+/* Collectives over MPI: results, sizes, several groups and threads, progress; for each MPI family, on 2 and 4 ranks. */
+#include "mpi/job.h"
+
+#include <time.h>
+
+#define WORKER LS_TEST_BIN_DIR "/worker_mpi "
+
+static void random_collectives_equal_a_serial_oracle(void **state) {
+    char program[512];
+    const unsigned long long seed = (unsigned long long)time(NULL);
+    print_message("seed %llu\n", seed);
+    snprintf(program, sizeof program, WORKER "collectives %llu 200", seed);
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        run_job(*state, ranks, "", program);
+        assert_job_succeeded();
+    }
+}
+
+static void random_collectives_equal_a_serial_oracle_with_calls_compared(void **state) {
+    run_job(*state, 3, "LOCKSTEP_DEBUG=detail", WORKER "collectives 7 60");
+    assert_job_succeeded();
+}
+
+static void a_world_of_one_that_asks_for_mpi_has_it(void **state) {
+    run_job(*state, 1, "LOCKSTEP_BACKEND=mpi", WORKER "collectives 8 60");
+    assert_job_succeeded();
+}
+
+static void sums_of_any_numbers_have_the_same_bits_on_all_ranks(void **state) {
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        run_job(*state, ranks, "", WORKER "replicas");
+        assert_job_succeeded();
+    }
+}
+
+static void data_of_several_pieces_comes_whole(void **state) {
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        run_job(*state, ranks, "", WORKER "pieces");
+        assert_job_succeeded();
+    }
+}
+
+static void a_nan_in_a_maximum_stays(void **state) {
+    run_job(*state, 4, "", WORKER "nan");
+    assert_job_succeeded();
+}
+
+static void groups_live_beside_each_other_on_several_threads_and_open_again(void **state) {
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        run_job(*state, ranks, "", WORKER "duplicates");
+        assert_job_succeeded();
+    }
+}
+
+static void two_groups_may_be_duplicated_at_once_in_any_order(void **state) {
+    run_job(*state, 4, "", WORKER "crossed-duplicates");
+    assert_job_succeeded();
+}
+
+static void operations_end_while_nobody_calls(void **state) {
+    run_job(*state, 2, "", WORKER "overlap");
+    assert_job_succeeded();
+}
+
+static void group_memory_is_zeroed_pages_and_sizes_must_agree(void **state) {
+    run_job(*state, 2, "", WORKER "memory");
+    assert_all_done();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        MPI_TESTS(random_collectives_equal_a_serial_oracle),
+        MPI_TESTS(random_collectives_equal_a_serial_oracle_with_calls_compared),
+        MPI_TESTS(a_world_of_one_that_asks_for_mpi_has_it),
+        MPI_TESTS(sums_of_any_numbers_have_the_same_bits_on_all_ranks),
+        MPI_TESTS(data_of_several_pieces_comes_whole),
+        MPI_TESTS(a_nan_in_a_maximum_stays),
+        MPI_TESTS(groups_live_beside_each_other_on_several_threads_and_open_again),
+        MPI_TESTS(two_groups_may_be_duplicated_at_once_in_any_order),
+        MPI_TESTS(operations_end_while_nobody_calls),
+        MPI_TESTS(group_memory_is_zeroed_pages_and_sizes_must_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,68 @@
+/* Ranks that differ, leave, abort or do not come: over MPI too the others get an error that says so, in time. */
+#include "mpi/job.h"
+
+#define WORKER LS_TEST_BIN_DIR "/worker_mpi "
+
+static void calls_that_differ_are_named_with_detail(void **state) {
+    run_job(*state, 4, "LOCKSTEP_DEBUG=detail", WORKER "mismatch");
+    assert_all_done();
+}
+
+static void steps_that_differ_are_named_with_detail(void **state) {
+    run_job(*state, 3, "LOCKSTEP_DEBUG=detail", WORKER "mismatched-tags");
+    assert_all_done();
+}
+
+static void a_rank_that_leaves_is_named_by_all_others(void **state) {
+    run_job(*state, 2, "", WORKER "left");
+    assert_all_done();
+    run_job(*state, 4, "", WORKER "left");
+    assert_all_done();
+}
+
+static void a_rank_that_leaves_after_its_part_harms_nobody(void **state) {
+    run_job(*state, 4, "", WORKER "early-leaver");
+    assert_job_succeeded();
+}
+
+static void an_abort_ends_the_waits_of_all_ranks(void **state) {
+    run_job(*state, 4, "", WORKER "abort");
+    assert_all_done();
+}
+
+static void an_operation_ends_at_its_limit(void **state) {
+    run_job(*state, 2, "", WORKER "limit");
+    assert_all_done();
+}
+
+static void an_opening_ends_at_its_limit(void **state) {
+    run_job(*state, 2, "", WORKER "absent");
+    assert_all_done();
+}
+
+static void a_rank_that_dies_ends_the_job(void **state) {
+    run_job(*state, 2, "", WORKER "death");
+    assert_int_not_equal(job.exit_code, 0);
+    assert_int_not_equal(job.exit_code, 124); /* no need of the test's limit */
+}
+
+static void a_rank_that_exits_amid_its_work_ends_the_job(void **state) {
+    run_job(*state, 2, "", WORKER "exit");
+    assert_int_not_equal(job.exit_code, 0);
+    assert_int_not_equal(job.exit_code, 124);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        MPI_TESTS(calls_that_differ_are_named_with_detail),
+        MPI_TESTS(steps_that_differ_are_named_with_detail),
+        MPI_TESTS(a_rank_that_leaves_is_named_by_all_others),
+        MPI_TESTS(a_rank_that_leaves_after_its_part_harms_nobody),
+        MPI_TESTS(an_abort_ends_the_waits_of_all_ranks),
+        MPI_TESTS(an_operation_ends_at_its_limit),
+        MPI_TESTS(an_opening_ends_at_its_limit),
+        MPI_TESTS(a_rank_that_dies_ends_the_job),
+        MPI_TESTS(a_rank_that_exits_amid_its_work_ends_the_job),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,13 @@
+# Each test starts jobs one after the other, for every MPI family; several ranks share a processor.
+set_tests_properties(${tests} PROPERTIES TIMEOUT 400 PROCESSORS 2)
+foreach(test IN LISTS tests)
+    string(REPLACE . _ target test_${test})
+    if(TARGET ${target})
+        target_compile_definitions(${target} PRIVATE LS_LIBRARY_FOLDER="${CMAKE_INSTALL_LIBDIR}")
+    endif()
+endforeach()
+foreach(family openmpi mpich)
+    if(TARGET mpi-${family})
+        ls_test_program(own_mpi_${family} mpi/own_mpi.c ${all_rooms} PkgConfig::${family})
+    endif()
+endforeach()
