@@ -12,6 +12,7 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(CMAKE_C_STANDARD_INCLUDE_DIRECTORIES ${LS_SYSROOT}/usr/include/aarch64-linux-gnu) # a native compiler looks there itself
 set(ENV{PKG_CONFIG_LIBDIR} ${LS_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig)
 set(ENV{PKG_CONFIG_SYSROOT_DIR} ${LS_SYSROOT})
 set(CMAKE_DISABLE_FIND_PACKAGE_MPI ON) # mpicc would answer with this machine's
