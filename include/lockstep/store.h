@@ -62,7 +62,8 @@ LS_API ls_status ls_store_set(ls_store *store, const char *key, const void *valu
 
 /* Waits until `key` is set, then copies at most `capacity` bytes into `value` and the full size into `bytes`.
  * timeout_ms: 0 means 30 minutes, LS_FOREVER no limit. Errors: LS_ERR_TIMEOUT names the key; LS_ERR_ARGUMENT when the
- * value is larger than `capacity`; LS_ERR_PEER_LOST when the store's server is gone. */
+ * value is larger than `capacity`; LS_ERR_PEER_LOST when the store's server or a rank is gone, which ends all waits;
+ * LS_ERR_ABORTED when the server's process has closed the store. */
 LS_API ls_status ls_store_get(ls_store *store, const char *key, void *value, size_t capacity, size_t *bytes,
                               int64_t timeout_ms);
 

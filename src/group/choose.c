@@ -6,6 +6,7 @@
 
 #include "base/environment.h"
 #include "group/backend/mpi/load.h"
+#include "store/rendezvous.h"
 
 #include <string.h>
 
@@ -39,17 +40,24 @@ ls_status group_choose(const ls_group_options *options, ls_group_options *found,
     const char *name = NULL;
     LS_TRY(read_name(options, &name));
     *found = *options;
+    store_rendezvous place;
     bool is_mpi = name && strcmp(name, "mpi") == 0;
     if (!is_mpi && !says_ranks(options)) {
-        LS_TRY(group_read_environment(&found->rank, &found->world_size, &is_mpi));
-        is_mpi = !name && (found->world_size > 1 ? is_mpi : mpi_is_initialised());
+        LS_TRY(store_rendezvous_read(&place));
+        found->rank = place.rank;
+        found->world_size = place.world_size;
+        /* Slurm starts programs of MPI as well as others: what the program has done tells. */
+        const bool may_be_mpi = place.world_size == 1 || place.is_slurm;
+        is_mpi = !name && ((place.is_mpi && place.world_size > 1) || (may_be_mpi && mpi_is_initialised()));
     }
     found->store = NULL;
     if (is_mpi) return choose_mpi(options, found, backend);
     *backend = found->world_size == 1 ? &solo_backend : &shm_backend;
     if (options->store)
         found->store = ls_store_keep(options->store);
-    else if (!says_ranks(options) && found->world_size > 1)
-        LS_TRY(ls_store_open_inherited(&found->store));
+    else if (!says_ranks(options) && found->world_size > 1) {
+        LS_TRY(store_rendezvous_locate(&place));
+        LS_TRY(store_rendezvous_meet(&place, options->timeout_ms, &found->store));
+    }
     return LS_OK;
 }

@@ -92,9 +92,6 @@ void group_drop_user(ls_group *group);
 /* post.c: posts a call that was checked, and waits. */
 ls_status group_run(ls_group *group, const group_call *call);
 
-/* environment.c: rank and world size from the environment; a world of one without any. `is_mpi`: an MPI launcher set them. */
-ls_status group_read_environment(int *rank, int *world_size, bool *is_mpi);
-
 /* work.c */
 ls_status work_take(ls_group *group, const group_call *call, ls_work **work);
 void work_append(ls_work *work);

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -34,6 +35,7 @@ static const char offer_magic[8] = "lstore1d";
  *   others    fixed before the store is handed out                                                                     */
 typedef struct exchange_store {
     ls_store head;
+    ls_live live; /* listed when it has `service` */
     ls_store *inner;
     store_service *service; /* that serves the keys to other processes; NULL: it is elsewhere */
     store_credentials credentials;
@@ -153,9 +155,16 @@ static ls_status exchange_call(ls_store *base, const store_request *request, sto
     }
 }
 
+static void forked(ls_live *live) {
+    (void)live; /* what has descriptors is listed by itself */
+}
+
 /* Clients before their servers, so that they say goodbye. */
 static void exchange_close(ls_store *base) {
     exchange_store *store = (exchange_store *)base;
+    ls_live_lock();
+    ls_live_remove(&store->live);
+    ls_live_unlock();
     ls_store_close(&store->own_client);
     store_service_stop(&store->own);
     ls_store_close(&store->inner);
@@ -182,7 +191,41 @@ ls_status store_exchange_wrap(ls_store **wrapped, ls_store *inner, store_service
     store->inner = inner;
     store->service = service;
     store->credentials = *credentials;
+    store->live.forked = forked;
     ls_mutex_init(&store->lock);
+    if (service) {
+        ls_live_lock();
+        const ls_status status = ls_live_add(&store->live);
+        ls_live_unlock();
+        if (status != LS_OK) {
+            exchange_close(&store->head);
+            return status;
+        }
+    }
     *wrapped = &store->head;
     return LS_OK;
+}
+
+/* Takes hold of the store unless its last holder has just let go. */
+static bool try_keep(ls_store *store) {
+    int holders = atomic_load_explicit(&store->holders, memory_order_relaxed);
+    while (holders > 0)
+        if (atomic_compare_exchange_weak_explicit(&store->holders, &holders, holders + 1, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return true;
+    return false;
+}
+
+ls_store *store_exchange_find_served(const char *job, const int *ports, int port_count) {
+    ls_store *found = NULL;
+    ls_live_lock();
+    for (ls_live *each = ls_live_first(); each && !found; each = each->next) {
+        if (each->forked != forked) continue;
+        exchange_store *store = (exchange_store *)((char *)each - offsetof(exchange_store, live));
+        bool is_it = false;
+        for (int i = 0; i < port_count; i++) is_it = is_it || store->head.port == ports[i];
+        if (is_it && strcmp(store->credentials.job, job) == 0 && try_keep(&store->head)) found = &store->head;
+    }
+    ls_live_unlock();
+    return found;
 }

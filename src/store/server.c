@@ -320,12 +320,22 @@ static void sweep_closed(uv_handle_t *handle) {
     server_handle_closed(handle->data);
 }
 
+/* To those who proved who they are: an orderly end is no death. Not into the middle of an answer, and never waited for. */
+static void say_goodbye(const peer *to) {
+    if (to->is_unproved || to->heard == 0 || to->first_answer) return;
+    store_message message = {.head = {.magic = STORE_FRAME_MAGIC, .code = STORE_GOODBYE}};
+    (void)store_message_send(&message, to->socket);
+}
+
 void store_server_close(store_server **closing) {
     store_server *server = *closing;
     *closing = NULL;
     if (!server) return;
     server->is_closing = true;
-    while (server->peers) peer_close(server->peers);
+    while (server->peers) {
+        say_goodbye(server->peers);
+        peer_close(server->peers);
+    }
     if (server->has_sweep) uv_close((uv_handle_t *)&server->sweep, sweep_closed);
     free_if_done(server);
 }

@@ -101,6 +101,10 @@ static void fill(pending *call, const store_frame *frame) {
 
 /* Hands an answer to its caller; one whose caller no longer waits is dropped. */
 static void hand_out(stream_store *store, const store_frame *frame) {
+    if (frame->head.code == STORE_GOODBYE) {
+        fail_stream(store, ls_fail(LS_ERR_ABORTED, "%s was closed by its process", store->head.server));
+        return;
+    }
     ls_mutex_lock(&store->lock);
     pending *call = store->calls;
     while (call && call->id != frame->head.id) call = call->next;

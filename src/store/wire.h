@@ -4,8 +4,8 @@
  *     head | key, with its NUL | expected value | value          a request: code is a store_operation
  *     head | value, or the sentence of an error                  an answer: code is an ls_status
  *
- * Answers carry the request's id and come in any order. STORE_CANCEL withdraws the request of its id, STORE_GOODBYE says that
- * the client is about to close; both have no answer.
+ * Answers carry the request's id and come in any order. STORE_CANCEL withdraws the request of its id. STORE_GOODBYE, from
+ * either side, says that it is about to close. Both have no answer.
  *
  * To the launcher a connection starts at the door: the socket a worker inherits, or the launcher's abstract socket. Through the first, the
  * worker sends one end of a socket pair that it made (a single byte, one descriptor) and never reads there. So threads,

@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -400,10 +401,34 @@ static void the_servers_end_ends_waits_and_names_it(void **state) {
     ls_sleep_until(ls_now_ns() + 20 * LS_NS_PER_MS);
     ls_store_close(&server);
     ls_thread_join(&thread);
-    assert_int_equal(client.status, LS_ERR_PEER_LOST);
-    assert_int_equal(ls_store_set(client.store, "k", "v", 1), LS_ERR_PEER_LOST);
-    assert_error_says("rank 0");
+    assert_int_equal(client.status, LS_ERR_ABORTED);
+    assert_int_equal(ls_store_set(client.store, "k", "v", 1), LS_ERR_ABORTED);
+    assert_error_says("rank 0 was closed");
     ls_store_close(&client.store);
+}
+
+static void the_servers_death_ends_waits_and_names_it(void **state) {
+    (void)state;
+    int ends[2], port = 0;
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        ls_store *own = NULL;
+        if (ls_store_open_tcp(&own, "127.0.0.1", 0, true, 5000) != LS_OK) _exit(1);
+        port = ls_store_port(own);
+        if (write(ends[1], &port, sizeof port) != sizeof port) _exit(2);
+        ls_store_wait(own, "kill", LS_FOREVER);
+        raise(SIGKILL);
+    }
+    assert_int_equal(read(ends[0], &port, sizeof port), sizeof port);
+    close(ends[0]);
+    close(ends[1]);
+    ls_store *client = reach("127.0.0.1", port);
+    assert_ok(ls_store_set(client, "kill", "x", 1));
+    assert_int_equal(ls_store_wait(client, "never", LS_FOREVER), LS_ERR_PEER_LOST);
+    assert_error_says("rank 0 is gone");
+    ls_store_close(&client);
+    assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
 /* --- descriptors and forks --------------------------------------------------------------------------------------------- */
@@ -607,6 +632,7 @@ int main(void) {
         TCP_TEST(strangers_are_turned_away_and_the_job_goes_on),
         TCP_TEST(a_rank_that_dies_ends_the_waits_of_others_by_name),
         TCP_TEST(the_servers_end_ends_waits_and_names_it),
+        TCP_TEST(the_servers_death_ends_waits_and_names_it),
         TCP_TEST(descriptors_travel_beside_tcp),
         TCP_TEST(a_forked_child_holds_neither_port_nor_socket),
         TCP_TEST(two_thousand_clients_are_served),
