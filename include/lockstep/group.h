@@ -26,9 +26,23 @@ extern "C" {
 typedef struct ls_group ls_group;
 typedef struct ls_work ls_work;
 
-/* How values of several ranks become one. Bitwise OR is for integers. Sums add in rank order, so that every rank and
- * every run has the same bits. */
-typedef enum ls_op { LS_SUM = 0, LS_MAX, LS_BITWISE_OR, LS_OP_COUNT } ls_op;
+/* How values of several ranks become one, in rank order: every rank and every run has the same bits.
+ *
+ * f16 and bf16 are combined in f32 and rounded once, at the end. Sums and products of integers wrap around. An average is
+ * the sum divided by the number of ranks; of integers the sum is formed in 64 bits and cut toward zero: int8 120 and 100
+ * average 110. A NaN in a maximum or minimum stays. Bools hold 0 or 1: sum and maximum are "or", product and minimum
+ * "and"; they have no average. Bitwise ops are for integers. */
+typedef enum ls_op {
+    LS_SUM = 0,
+    LS_MAX,
+    LS_BITWISE_OR,
+    LS_MIN,
+    LS_PRODUCT,
+    LS_AVERAGE,
+    LS_BITWISE_AND,
+    LS_BITWISE_XOR,
+    LS_OP_COUNT
+} ls_op;
 
 LS_API const char *ls_op_name(ls_op op);
 
@@ -76,7 +90,7 @@ LS_API void ls_group_free(ls_group *group, void *memory);
 /* Combines `count` elements of `data` over all ranks, in place; every rank ends with the same bits.
  *
  * data     [count] elements of `dtype`; aligned to the element; best from ls_group_alloc (then nothing is copied)
- * dtype    LS_F32, LS_F64, LS_I64, LS_U8; sums of integers wrap around, a NaN in a maximum stays
+ * dtype    any, as far as `op` is defined for it
  * work     receives a handle to wait on, owned by the caller; NULL makes the call block
  *
  * Errors: LS_ERR_ARGUMENT; LS_ERR_MISMATCH, LS_ERR_PEER_LOST, LS_ERR_ABORTED name the ranks in ls_last_error(). */
@@ -91,6 +105,36 @@ LS_API ls_status ls_group_broadcast(ls_group *group, void *data, size_t count, l
  * this rank's place in `receive`. Errors as above. */
 LS_API ls_status ls_group_all_gather(ls_group *group, const void *send, void *receive, size_t count, ls_dtype dtype,
                                      ls_work **work);
+
+/* Combines `count` elements of `data` over all ranks into rank `root`'s `data`; that of the others stays as it is. Errors as
+ * above. */
+LS_API ls_status ls_group_reduce(ls_group *group, void *data, size_t count, ls_dtype dtype, ls_op op, int root,
+                                 ls_work **work);
+
+/* Gathers `count` elements of `send` of every rank into rank `root`'s `receive` [world size][count]. `receive` is read on the
+ * root only; the root's `send` may be its place in `receive`. Errors as above. */
+LS_API ls_status ls_group_gather(ls_group *group, const void *send, void *receive, size_t count, ls_dtype dtype,
+                                 int root, ls_work **work);
+
+/* Deals rank `root`'s `send` [world size][count] out: each rank gets `count` elements in `receive`. `send` is read on the
+ * root only; the root's `receive` may be its place in `send`. Errors as above. */
+LS_API ls_status ls_group_scatter(ls_group *group, const void *send, void *receive, size_t count, ls_dtype dtype,
+                                  int root, ls_work **work);
+
+/* Combines `send` [world size][count] over all ranks, and each rank gets its row in `receive` [count], which may be this
+ * rank's row of `send`. Errors as above. */
+LS_API ls_status ls_group_reduce_scatter(ls_group *group, const void *send, void *receive, size_t count, ls_dtype dtype,
+                                         ls_op op, ls_work **work);
+
+/* Row r of `send` [world size][count] goes to rank r, and the row of rank r in `receive` [world size][count] comes from it.
+ * `send` and `receive` do not overlap. Errors as above. */
+LS_API ls_status ls_group_all_to_all(ls_group *group, const void *send, void *receive, size_t count, ls_dtype dtype,
+                                     ls_work **work);
+
+/* As ls_group_all_to_all with rows of different lengths, one behind the other: send_counts [world size] elements for each
+ * rank, receive_counts [world size] from each. Both are copied. Ranks compare them: a difference is LS_ERR_MISMATCH. */
+LS_API ls_status ls_group_all_to_all_uneven(ls_group *group, const void *send, const size_t *send_counts, void *receive,
+                                            const size_t *receive_counts, ls_dtype dtype, ls_work **work);
 
 /* Returns when every rank has called it. Errors as above. */
 LS_API ls_status ls_group_barrier(ls_group *group, ls_work **work);

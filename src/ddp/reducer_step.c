@@ -55,7 +55,7 @@ static ls_status post_bucket(ls_reduction *reducer, int bucket) {
     for (int cursor = 0; storage_next_run(&reducer->storage, bucket, used, reducer->bytes, &cursor, &run);) {
         const group_call call = {.kind = GROUP_ALL_REDUCE,
                                  .dtype = reducer->storage.plan.dtype_of[bucket],
-                                 .op = LS_SUM,
+                                 .op = LS_AVERAGE,
                                  .count = run.count,
                                  .data = run.data,
                                  .tag = agreement_tag(reducer->step, AGREE_BUCKET),
@@ -323,9 +323,6 @@ static void mark_the_rest(ls_reduction *reducer) {
 
 static ls_status drain_bucket(ls_reduction *reducer, int bucket) {
     bucket_slot *slot = &reducer->slots[bucket];
-    const uint64_t *used = reducer->options.find_unused_parameters && !reducer->options.late_use ? reducer->used : NULL;
-    storage_run run;
-    int cursor = 0;
     for (int i = 0; i < slot->work_count; i++) {
         ls_work **work = &reducer->works[slot->first_work + i];
         const int64_t waiting_ns = ls_now_ns();
@@ -337,8 +334,6 @@ static ls_status drain_bucket(ls_reduction *reducer, int bucket) {
         trace_span("wait", slot->name, waiting_ns, ls_now_ns());
         trace_span_on("communication", "bucket", slot->name, start_ns, end_ns);
         ls_work_close(work);
-        if (storage_next_run(&reducer->storage, bucket, used, reducer->bytes, &cursor, &run))
-            values_divide(reducer->storage.plan.dtype_of[bucket], run.data, run.count, reducer->world_size);
     }
     ls_mutex_lock(&reducer->lock);
     const ls_status status = schedule_reduced(&reducer->schedule, bucket);

@@ -3,17 +3,6 @@
 
 #include <string.h>
 
-void values_divide(ls_dtype dtype, void *values, size_t count, int divisor) {
-    if (divisor == 1) return;
-    if (dtype == LS_F32) {
-        float *at = values;
-        for (size_t i = 0; i < count; i++) at[i] /= (float)divisor;
-    } else {
-        double *at = values;
-        for (size_t i = 0; i < count; i++) at[i] /= divisor;
-    }
-}
-
 /* Infinity and NaN have all bits of the exponent set. Counting instead of leaving early keeps the loop a vector
  * loop. */
 static bool f32_are_finite(const float *values, size_t count) {

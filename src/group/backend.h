@@ -15,7 +15,7 @@
 /* Kinds of our own beside those of post.h: a rank says how its part of a collective set-up went. */
 #define GROUP_ALLOCATE ((group_kind)5)
 #define GROUP_DUPLICATE ((group_kind)6)
-#define GROUP_KIND_COUNT 7
+#define GROUP_KIND_COUNT 13
 
 /* What one rank says in such an operation, an all-gather of these; `count` of the call is checked, not gathered. */
 typedef struct group_agreement {
@@ -83,6 +83,9 @@ typedef struct ls_backend {
     /* Memory of ls_group_alloc. `allocate` is collective and runs on the caller's thread. */
     ls_status (*allocate)(void *state, size_t bytes, void **memory);
     void (*release)(void *state, void *memory);
+
+    /* Whether there is such an operation here; NULL: there are all. Asked before it is posted. */
+    bool (*carries)(const group_call *call);
 
     /* `start` begins and does not wait; `poll` goes on and never waits, for at most some 100 us. */
     void (*start)(void *state, backend_op *op);

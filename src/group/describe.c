@@ -5,7 +5,16 @@
 #include <stdio.h>
 
 const char *ls_op_name(ls_op op) {
-    static const char *const names[LS_OP_COUNT] = {[LS_SUM] = "sum", [LS_MAX] = "max", [LS_BITWISE_OR] = "bitwise or"};
+    static const char *const names[LS_OP_COUNT] = {
+        [LS_SUM] = "sum",
+        [LS_MAX] = "max",
+        [LS_BITWISE_OR] = "bitwise or",
+        [LS_MIN] = "min",
+        [LS_PRODUCT] = "product",
+        [LS_AVERAGE] = "average",
+        [LS_BITWISE_AND] = "bitwise and",
+        [LS_BITWISE_XOR] = "bitwise xor",
+    };
     return (unsigned)op < LS_OP_COUNT ? names[op] : "unknown op";
 }
 
@@ -18,22 +27,51 @@ static void describe_tag(const group_call *call, char *text, size_t bytes) {
         snprintf(text, bytes, " (tag 0x%" PRIx64 ")", call->tag);
 }
 
+static const char *kind_name(group_kind kind) {
+    static const char *const names[GROUP_KIND_COUNT] = {
+        [GROUP_ALL_REDUCE] = "all-reduce",
+        [GROUP_BROADCAST] = "broadcast",
+        [GROUP_ALL_GATHER] = "all-gather",
+        [GROUP_BARRIER] = "barrier",
+        [GROUP_ALLOCATE] = "allocation",
+        [GROUP_DUPLICATE] = "duplicate",
+        [GROUP_REDUCE] = "reduce",
+        [GROUP_GATHER] = "gather",
+        [GROUP_SCATTER] = "scatter",
+        [GROUP_ALL_TO_ALL] = "all-to-all",
+        [GROUP_ALL_TO_ALL_UNEVEN] = "uneven all-to-all",
+        [GROUP_REDUCE_SCATTER] = "reduce-scatter",
+    };
+    const char *name = (unsigned)kind < GROUP_KIND_COUNT ? names[kind] : NULL;
+    return name ? name : "unknown operation";
+}
+
 const char *call_describe(const group_call *call, char text[CALL_TEXT_BYTES]) {
     char tag[80];
-    const char *dtype = ls_dtype_name(call->dtype);
+    const char *dtype = ls_dtype_name(call->dtype), *name = kind_name(call->kind);
     describe_tag(call, tag, sizeof tag);
     switch ((int)call->kind) {
     case GROUP_ALL_REDUCE:
-        snprintf(text, CALL_TEXT_BYTES, "all-reduce of %zu %s %s%s", call->count, dtype, ls_op_name(call->op), tag);
+    case GROUP_REDUCE_SCATTER:
+        snprintf(text, CALL_TEXT_BYTES, "%s of %zu %s %s%s", name, call->count, dtype, ls_op_name(call->op), tag);
+        break;
+    case GROUP_REDUCE:
+        snprintf(text, CALL_TEXT_BYTES, "%s of %zu %s %s to rank %d%s", name, call->count, dtype, ls_op_name(call->op),
+                 call->root, tag);
         break;
     case GROUP_BROADCAST:
-        snprintf(text, CALL_TEXT_BYTES, "broadcast of %zu %s from rank %d%s", call->count, dtype, call->root, tag);
+    case GROUP_SCATTER:
+        snprintf(text, CALL_TEXT_BYTES, "%s of %zu %s from rank %d%s", name, call->count, dtype, call->root, tag);
         break;
-    case GROUP_ALL_GATHER: snprintf(text, CALL_TEXT_BYTES, "all-gather of %zu %s%s", call->count, dtype, tag); break;
-    case GROUP_BARRIER: snprintf(text, CALL_TEXT_BYTES, "barrier%s", tag); break;
-    case GROUP_ALLOCATE: snprintf(text, CALL_TEXT_BYTES, "allocation of %zu bytes", call->count); break;
-    case GROUP_DUPLICATE: snprintf(text, CALL_TEXT_BYTES, "duplicate of the group"); break;
-    default: snprintf(text, CALL_TEXT_BYTES, "unknown operation %d", (int)call->kind); break;
+    case GROUP_GATHER:
+        snprintf(text, CALL_TEXT_BYTES, "%s of %zu %s to rank %d%s", name, call->count, dtype, call->root, tag);
+        break;
+    case GROUP_ALL_GATHER:
+    case GROUP_ALL_TO_ALL: snprintf(text, CALL_TEXT_BYTES, "%s of %zu %s%s", name, call->count, dtype, tag); break;
+    case GROUP_ALL_TO_ALL_UNEVEN: snprintf(text, CALL_TEXT_BYTES, "%s of %s%s", name, dtype, tag); break;
+    case GROUP_ALLOCATE: snprintf(text, CALL_TEXT_BYTES, "%s of %zu bytes", name, call->count); break;
+    case GROUP_DUPLICATE: snprintf(text, CALL_TEXT_BYTES, "%s of the group", name); break;
+    default: snprintf(text, CALL_TEXT_BYTES, "%s%s", name, tag); break;
     }
     return text;
 }

@@ -26,6 +26,7 @@
 struct ls_work {
     backend_op op;
     ls_group *group;
+    size_t *counts;           /* that the call refers to; NULL: none */
     ls_work *next;            /* in the queue or the pool: the group's lock */
     int64_t end_ns;           /* before `is_complete` */
     ls_status status;         /* before `is_complete` */

@@ -13,6 +13,46 @@ static ls_status refuse(const ls_group *group, const group_call *call, const cha
     return ls_fail(LS_ERR_ARGUMENT, "rank %d: %s: %s", group->rank, call_describe(call, text), why);
 }
 
+static ls_status check_carried(const ls_group *group, const group_call *call) {
+    char text[CALL_TEXT_BYTES];
+    if (!group->backend->carries || group->backend->carries(call)) return LS_OK;
+    return ls_fail(LS_ERR_UNSUPPORTED, "rank %d: %s: the backend %s does not carry it yet; shm does, on one host",
+                   group->rank, call_describe(call, text), group->backend->name);
+}
+
+static bool combines(group_kind kind) {
+    return kind == GROUP_ALL_REDUCE || kind == GROUP_REDUCE || kind == GROUP_REDUCE_SCATTER;
+}
+
+static bool has_root(group_kind kind) {
+    return kind == GROUP_BROADCAST || kind == GROUP_REDUCE || kind == GROUP_GATHER || kind == GROUP_SCATTER;
+}
+
+/* Whether this rank has to pass `send` and `data`, apart. */
+static bool needs_send(const ls_group *group, const group_call *call) {
+    if (call->kind == GROUP_SCATTER) return call->root == group->rank;
+    return call->kind != GROUP_ALL_REDUCE && call->kind != GROUP_BROADCAST && call->kind != GROUP_REDUCE;
+}
+
+static bool needs_data(const ls_group *group, const group_call *call) {
+    return call->kind != GROUP_GATHER || call->root == group->rank;
+}
+
+static ls_status check_counts(const ls_group *group, const group_call *call) {
+    size_t sent = 0, received = 0;
+    if (!call->send_counts || !call->receive_counts) return refuse(group, call, "the counts are NULL");
+    for (int rank = 0; rank < group->world_size; rank++)
+        if (__builtin_add_overflow(sent, call->send_counts[rank], &sent) ||
+            __builtin_add_overflow(received, call->receive_counts[rank], &received))
+            return refuse(group, call, "the counts are past what memory can hold");
+    if ((sent | received) > SIZE_MAX / 2 / ls_dtype_size(call->dtype))
+        return refuse(group, call, "the counts are past what memory can hold");
+    if ((sent && !call->send) || (received && !call->data)) return refuse(group, call, "the data is NULL");
+    if (call->send_counts[group->rank] != call->receive_counts[group->rank])
+        return refuse(group, call, "what this rank sends to itself is not what it expects of itself");
+    return check_carried(group, call);
+}
+
 static ls_status check_call(const ls_group *group, const group_call *call) {
     const size_t element_bytes = ls_dtype_size(call->dtype);
     size_t bytes = 0;
@@ -20,17 +60,17 @@ static ls_status check_call(const ls_group *group, const group_call *call) {
     if (element_bytes == 0) return refuse(group, call, "there is no such element type");
     if (__builtin_mul_overflow(call->count, element_bytes * (size_t)group->world_size, &bytes))
         return refuse(group, call, "the count is past what memory can hold");
-    if (call->count && (!call->data || (call->kind == GROUP_ALL_GATHER && !call->send)))
+    if (has_root(call->kind) && (call->root < 0 || call->root >= group->world_size))
+        return refuse(group, call, "there is no such rank");
+    if (call->count && ((needs_data(group, call) && !call->data) || (needs_send(group, call) && !call->send)))
         return refuse(group, call, "the data is NULL");
     if ((uintptr_t)call->data % element_bytes || (uintptr_t)call->send % element_bytes)
         return refuse(group, call, "the data is not aligned to its elements");
-    if (call->kind == GROUP_ALL_REDUCE && !reduce_kernel_for(call->dtype, call->op))
+    if (combines(call->kind) && !reduce_kernel_for(call->dtype, call->op))
         return refuse(group, call,
-                      "this op is not defined for this type; f32, f64, i64 and u8 have sum and max, "
-                      "i64 and u8 bitwise or");
-    if (call->kind == GROUP_BROADCAST && (call->root < 0 || call->root >= group->world_size))
-        return refuse(group, call, "there is no such rank");
-    return LS_OK;
+                      "this op is not defined for this type: bitwise ops are for integers, an average is for all but "
+                      "bool");
+    return call->kind == GROUP_ALL_TO_ALL_UNEVEN ? check_counts(group, call) : check_carried(group, call);
 }
 
 static inline bool queue_is_empty(const ls_group *group) {
@@ -77,27 +117,6 @@ ls_status group_post(ls_group *group, const group_call *call, ls_work **work) {
     LS_TRY(group_check(group));
     LS_TRY(check_call(group, call));
     return work ? post_to_queue(group, call, work) : group_run(group, call);
-}
-
-ls_status ls_group_all_reduce(ls_group *group, void *data, size_t count, ls_dtype dtype, ls_op op, ls_work **work) {
-    const group_call call = {.kind = GROUP_ALL_REDUCE, .dtype = dtype, .op = op, .count = count, .data = data};
-    return group_post(group, &call, work);
-}
-
-ls_status ls_group_broadcast(ls_group *group, void *data, size_t count, ls_dtype dtype, int root, ls_work **work) {
-    const group_call call = {.kind = GROUP_BROADCAST, .dtype = dtype, .root = root, .count = count, .data = data};
-    return group_post(group, &call, work);
-}
-
-ls_status ls_group_all_gather(ls_group *group, const void *send, void *receive, size_t count, ls_dtype dtype,
-                              ls_work **work) {
-    const group_call call = {.kind = GROUP_ALL_GATHER, .dtype = dtype, .count = count, .send = send, .data = receive};
-    return group_post(group, &call, work);
-}
-
-ls_status ls_group_barrier(ls_group *group, ls_work **work) {
-    const group_call call = {.kind = GROUP_BARRIER, .dtype = LS_U8};
-    return group_post(group, &call, work);
 }
 
 /* The record of the first rank that failed, as an error; LS_OK when none has. */

@@ -4,18 +4,32 @@
 
 #include <lockstep/group.h>
 
-typedef enum group_kind { GROUP_ALL_REDUCE = 1, GROUP_BROADCAST, GROUP_ALL_GATHER, GROUP_BARRIER } group_kind;
+/* 5 and 6 are the room's own (group/backend.h). */
+typedef enum group_kind {
+    GROUP_ALL_REDUCE = 1,
+    GROUP_BROADCAST,
+    GROUP_ALL_GATHER,
+    GROUP_BARRIER,
+    GROUP_REDUCE = 7,
+    GROUP_GATHER,
+    GROUP_SCATTER,
+    GROUP_REDUCE_SCATTER,
+    GROUP_ALL_TO_ALL,
+    GROUP_ALL_TO_ALL_UNEVEN
+} group_kind;
 
 /* One collective as posted. All ranks must agree in everything but the pointers: kind, count, dtype, op, root and tag
  * are compared, and a difference is LS_ERR_MISMATCH naming both sides, never a wrong pairing. */
 typedef struct group_call {
     group_kind kind;
     ls_dtype dtype;
-    ls_op op; /* all-reduce */
-    int root; /* broadcast */
+    ls_op op; /* of those that combine */
+    int root; /* of those that have one */
     size_t count;
-    const void *send; /* all-gather's input */
-    void *data;       /* in and out; all-gather's output */
+    const void *send; /* the input, where it is apart from the output */
+    void *data;       /* in and out; the output */
+    /* Elements for and from each rank, of the uneven all-to-all; copied when the call is posted. All ranks compare them. */
+    const size_t *send_counts, *receive_counts;
     uint64_t tag;     /* 0 for users' calls; the reducer's is (step << 8 | its kind) */
     const char *name; /* for messages and traces: "bucket 3"; lives until the work is complete; may be NULL */
 } group_call;

@@ -1,14 +1,21 @@
-/* reduce.h: the loops that combine elements, one pair for each dtype and op. */
+/* reduce.h: the loops that combine elements, for each dtype and op. */
 #ifndef LS_GROUP_REDUCE_H
 #define LS_GROUP_REDUCE_H
 
 #include <lockstep/group.h>
 
+/* Elements are combined in rank order, in a type that may be wider (16-bit floats in f32, averages of integers in 64 bits),
+ * and rounded once, at the end. */
 typedef struct reduce_kernel {
-    /* into[i] = a[i] op b[i]; `into` may be `a` or `b`, nothing else overlaps. */
-    void (*combine)(void *into, const void *a, const void *b, size_t count);
-    /* a[i] = b[i] = a[i] op b[i]. */
-    void (*combine_both)(void *a, void *b, size_t count);
+    size_t wide_bytes; /* of one element while it is combined */
+    /* wide[i] = a[i] op b[i]; where the type is no wider, `wide` may be `a` or `b`. Nothing else overlaps. */
+    void (*begin)(void *wide, const void *a, const void *b, size_t count);
+    /* wide[i] = wide[i] op b[i]. NULL: the type is no wider, `begin` does it. */
+    void (*next)(void *wide, const void *b, size_t count);
+    /* into[i] = the result. NULL: it is what was combined. */
+    void (*end)(void *into, const void *wide, size_t count, int ranks);
+    /* All of it for two ranks, into both. NULL: by the three above. */
+    void (*both)(void *a, void *b, size_t count);
 } reduce_kernel;
 
 /* NULL where the op is not defined for the dtype. */

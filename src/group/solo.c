@@ -62,11 +62,13 @@ static ls_status solo_allocate(void *state, size_t bytes, void **base) {
     return LS_OK;
 }
 
+/* Whatever is sent comes back. */
 static void solo_start(void *state, backend_op *op) {
     (void)state;
     const group_call *call = &op->call;
-    const bool gathers = call->kind != GROUP_ALL_REDUCE && call->kind != GROUP_BROADCAST && call->kind != GROUP_BARRIER;
-    if (gathers && op->bytes && call->data != call->send) memcpy(call->data, call->send, op->bytes);
+    const size_t bytes =
+        call->kind == GROUP_ALL_TO_ALL_UNEVEN ? call->send_counts[0] * ls_dtype_size(call->dtype) : op->bytes;
+    if (call->send && bytes && call->data != call->send) memcpy(call->data, call->send, bytes);
 }
 
 static backend_progress solo_poll(void *state, backend_op *op) {

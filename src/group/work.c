@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
+#include <string.h>
+
 size_t call_bytes(const group_call *call) {
     switch ((int)call->kind) {
     case GROUP_BARRIER: return 0;
@@ -11,6 +13,19 @@ size_t call_bytes(const group_call *call) {
     case GROUP_DUPLICATE: return sizeof(group_agreement);
     default: return call->count * ls_dtype_size(call->dtype);
     }
+}
+
+/* The caller's arrays may go as soon as the call is posted. */
+static ls_status copy_counts(ls_work *work) {
+    group_call *call = &work->op.call;
+    if (call->kind != GROUP_ALL_TO_ALL_UNEVEN) return LS_OK;
+    const size_t world_size = (size_t)work->group->world_size;
+    if (!(work->counts = ls_alloc_array(2 * world_size, sizeof *work->counts))) return LS_ERR_MEMORY;
+    memcpy(work->counts, call->send_counts, world_size * sizeof *work->counts);
+    memcpy(work->counts + world_size, call->receive_counts, world_size * sizeof *work->counts);
+    call->send_counts = work->counts;
+    call->receive_counts = work->counts + world_size;
+    return LS_OK;
 }
 
 ls_status work_take(ls_group *group, const group_call *call, ls_work **result) {
@@ -21,10 +36,15 @@ ls_status work_take(ls_group *group, const group_call *call, ls_work **result) {
     if (!work && !(work = ls_alloc_raw(sizeof *work))) return LS_ERR_MEMORY;
     work->op.call = *call;
     work->op.bytes = call_bytes(call);
+    work->counts = NULL;
     work->group = group;
     work->next = NULL;
     work->status = LS_OK;
     work->op.start_ns = work->end_ns = 0;
+    if (copy_counts(work) != LS_OK) {
+        ls_free(work);
+        return LS_ERR_MEMORY;
+    }
     atomic_init(&work->is_complete, false);
     atomic_init(&work->holders, 2);
     atomic_fetch_add_explicit(&group->users, 1, memory_order_relaxed);
@@ -63,6 +83,7 @@ void work_drop(ls_work *work) {
     /* The last holder has to see what the other did. */
     if (atomic_fetch_sub_explicit(&work->holders, 1, memory_order_acq_rel) != 1) return;
     ls_group *group = work->group;
+    ls_free(work->counts);
     ls_mutex_lock(&group->lock);
     work->next = group->pool;
     group->pool = work;

@@ -125,8 +125,8 @@ void bench_one_phase(bench_yardstick *yardstick, float *data, size_t bytes) {
     atomic_store_explicit(&own->number, number, memory_order_release);
     for (int rank = 0; rank < yardstick->ranks; rank++)
         await(&yardstick->flags[rank]->slots[number % 2].number, number);
-    yardstick->kernel->combine(data, yardstick->flags[0]->slots[number % 2].data,
-                               yardstick->flags[1]->slots[number % 2].data, count);
+    yardstick->kernel->begin(data, yardstick->flags[0]->slots[number % 2].data,
+                             yardstick->flags[1]->slots[number % 2].data, count);
     for (int rank = 2; rank < yardstick->ranks; rank++)
-        yardstick->kernel->combine(data, data, yardstick->flags[rank]->slots[number % 2].data, count);
+        yardstick->kernel->begin(data, data, yardstick->flags[rank]->slots[number % 2].data, count);
 }

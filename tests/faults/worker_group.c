@@ -43,7 +43,7 @@ static ls_group *open_group(int64_t timeout_ms) {
 
 #define COUNT ((size_t)300000)
 
-static void run_all(ls_group *group, float *shared, float *ordinary) {
+static void run_all(ls_group *group, float *shared, float *ordinary, float *results) {
     const size_t world_size = (size_t)ls_group_world_size(group), part = COUNT / world_size;
     ls_work *work = NULL;
     for (int memory = 0; memory < 2; memory++) {
@@ -53,6 +53,12 @@ static void run_all(ls_group *group, float *shared, float *ordinary) {
         check(ls_group_broadcast(group, data, COUNT, LS_F32, 1, NULL));
         check(ls_group_all_gather(group, data + part * (size_t)ls_group_rank(group), data, part, LS_F32, NULL));
         check(ls_group_all_reduce(group, data, 3, LS_F32, LS_MAX, NULL));
+        check(ls_group_reduce(group, data, part, LS_F32, LS_AVERAGE, 0, NULL));
+        check(ls_group_reduce_scatter(group, data, data + part * (size_t)ls_group_rank(group), part, LS_F32, LS_MAX,
+                                      NULL));
+        check(ls_group_gather(group, data, results, part, LS_F32, 1, NULL));
+        check(ls_group_scatter(group, data, results, part, LS_F32, 0, NULL));
+        check(ls_group_all_to_all(group, data, results, part, LS_F32, NULL));
         check(ls_group_all_reduce(group, data, COUNT, LS_F32, LS_SUM, &work));
         check(ls_work_wait(work, 0));
         ls_work_close(&work);
@@ -63,16 +69,17 @@ static void run_all(ls_group *group, float *shared, float *ordinary) {
 static int run_rounds(int rounds, int closer) {
     ls_group *group = open_group(0), *copy = NULL;
     void *shared = NULL;
-    float *ordinary = malloc(COUNT * sizeof *ordinary);
+    float *ordinary = malloc(COUNT * sizeof *ordinary), *results = malloc(COUNT * sizeof *results);
     check(ls_group_alloc(group, COUNT * sizeof(float), &shared));
     check(ls_group_duplicate(&copy, group));
     say("ready");
-    for (int round = 0; round < rounds; round++) run_all(group, shared, ordinary);
+    for (int round = 0; round < rounds; round++) run_all(group, shared, ordinary, results);
     check(ls_group_barrier(copy, NULL));
     ls_group_close(&copy);
     if (closer >= 0 && closer != ls_group_rank(group)) check(ls_group_barrier(group, NULL));
     ls_group_close(&group);
     free(ordinary);
+    free(results);
     say("done");
     return 0;
 }

@@ -115,7 +115,7 @@ static void wrong_calls_are_refused_and_cost_nothing(void **state) {
     assert_null(work);
     assert_int_equal(ls_group_all_reduce(group, data, 4, LS_F32, LS_BITWISE_OR, NULL), LS_ERR_ARGUMENT);
     assert_error_says("not defined");
-    assert_int_equal(ls_group_all_reduce(group, data, 4, LS_BF16, LS_SUM, NULL), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_group_all_reduce(group, data, 4, LS_BF16, LS_BITWISE_OR, NULL), LS_ERR_ARGUMENT);
     assert_int_equal(ls_group_all_reduce(group, data, 4, (ls_dtype)99, LS_SUM, NULL), LS_ERR_ARGUMENT);
     assert_int_equal(ls_group_all_reduce(group, data, SIZE_MAX / 2, LS_F32, LS_SUM, NULL), LS_ERR_ARGUMENT);
     assert_error_says("past what memory can hold");

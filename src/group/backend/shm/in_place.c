@@ -4,9 +4,9 @@
  * into every copy. A share's bytes are read and written by one rank only, and shares meet on cache lines' borders: so
  * nothing is synchronised in between, and the bits are the same everywhere.
  *
- * Broadcast and all-gather: each rank reads what it needs where it lies. Then all say that they have finished, since the
+ * All others: each rank reads, or combines, what it needs where it lies. Then all say that they have finished, since the
  * memory must stay untouched until the last has read it.                                                            */
-#include "group/backend/shm/shm.h"
+#include "group/backend/shm/flow.h"
 
 #include "base/fault.h"
 
@@ -55,9 +55,9 @@ void shm_in_place_start(shm_group *shm, backend_op *op) {
         return;
     }
     s->phase = SHM_COPYING;
+    s->from = 0;
     s->next = 0;
-    s->end = op->call.kind == GROUP_ALL_GATHER ? op->bytes * (size_t)shm->world_size : op->bytes;
-    if (op->call.kind == GROUP_BROADCAST && op->call.root == shm->rank) s->end = 0;
+    s->kernel = shm_combines(op) ? reduce_kernel_for(op->call.dtype, op->call.op) : NULL;
 }
 
 static backend_progress begin_finishing(shm_group *shm, backend_op *op) {
@@ -78,27 +78,53 @@ backend_progress shm_in_place_combine(shm_group *shm, backend_op *op) {
     return s->next < s->end ? BACKEND_MOVED : begin_finishing(shm, op);
 }
 
+/* Our part of every rank's data becomes one. Returns its bytes. */
+static size_t combine_part(const shm_group *shm, backend_op *op, shm_op *s) {
+    const shm_part part = shm_part_of(shm, op, shm->rank, shm->rank);
+    const size_t left = part.bytes - s->next, now = left < POLL_BYTES ? left : POLL_BYTES;
+    const size_t element_bytes = ls_dtype_size(op->call.dtype);
+    if (now)
+        reduce_into(s->kernel, element_bytes, shm->copies, shm->world_size, part.at + s->next, now / element_bytes,
+                    (char *)op->call.data + s->next);
+    s->next += now;
+    return part.bytes;
+}
+
+static size_t copy_part(const shm_group *shm, backend_op *op, shm_op *s) {
+    const shm_part part = shm_part_of(shm, op, s->from, shm->rank);
+    const size_t left = part.bytes - s->next, now = left < POLL_BYTES ? left : POLL_BYTES;
+    const char *sent = s->from == shm->rank ? shm_sent(op) : shm->copies[s->from];
+    const char *source = sent + part.at + s->next;
+    char *into = (char *)op->call.data + part.into + s->next;
+    if (now && into != source) memcpy(into, source, now);
+    s->next += now;
+    return part.bytes;
+}
+
 backend_progress shm_in_place_copy(shm_group *shm, backend_op *op) {
     shm_op *s = shm_op_of(op);
-    if (s->next < s->end) {
-        const bool is_gather = op->call.kind == GROUP_ALL_GATHER;
-        const int from = is_gather ? (int)(s->next / op->bytes) : op->call.root;
-        const size_t at = s->next % op->bytes, left = op->bytes - at, now = left < POLL_BYTES ? left : POLL_BYTES;
-        char *into = (char *)op->call.data + s->next;
-        const char *source = (const char *)(from == shm->rank ? op->call.send : shm->copies[from]) + at;
-        if (into != source) memcpy(into, source, now);
-        s->next += now;
-        ls_point("shm.in_place.copied");
-    }
-    return s->next < s->end ? BACKEND_MOVED : begin_finishing(shm, op);
+    const size_t bytes = s->kernel ? combine_part(shm, op, s) : copy_part(shm, op, s);
+    ls_point("shm.in_place.copied");
+    if (s->next < bytes) return BACKEND_MOVED;
+    s->next = 0;
+    s->from++;
+    return !s->kernel && s->from < shm->world_size ? BACKEND_MOVED : begin_finishing(shm, op);
+}
+
+/* Whether we wait until `peer` has read our memory. */
+static bool is_read_by(const shm_group *shm, const backend_op *op, int peer) {
+    return op->call.kind == GROUP_ALL_REDUCE || (shm_sends(op, shm->rank) && shm_receives(op, peer));
+}
+
+bool shm_in_place_waits_for(const shm_group *shm, const backend_op *op, int peer) {
+    return is_read_by(shm, op, peer) &&
+           atomic_load_explicit(&shm->boards[peer]->finished.value, memory_order_acquire) < op->number;
 }
 
 backend_progress shm_in_place_finish(shm_group *shm, backend_op *op) {
     shm_op *s = shm_op_of(op);
     /* A broadcast's receiver has all it wants: only the root waits for those who read its memory. */
-    if (op->call.kind == GROUP_BROADCAST && op->call.root != shm->rank) return BACKEND_DONE;
     for (; s->peer < shm->world_size; s->peer++)
-        if (atomic_load_explicit(&shm->boards[s->peer]->finished.value, memory_order_acquire) < op->number)
-            return BACKEND_PENDING;
+        if (shm_in_place_waits_for(shm, op, s->peer)) return BACKEND_PENDING;
     return BACKEND_DONE;
 }

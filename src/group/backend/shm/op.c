@@ -9,7 +9,7 @@
  *
  * Every operation begins with the meeting, which is also what makes two slots enough (board.h) and what finds ranks that
  * called different things: before a byte of theirs is touched.                                                       */
-#include "group/backend/shm/shm.h"
+#include "group/backend/shm/flow.h"
 
 #include "base/fault.h"
 #include "group/describe.h"
@@ -24,8 +24,12 @@
 #define SMALL_IN_GROUP_BYTES 512
 
 static bool fits(const shm_group *shm, const backend_op *op) {
-    if (op->call.kind != GROUP_ALL_REDUCE) return op->bytes <= SHM_SLOT_PAYLOAD_BYTES;
-    return op->bytes * (size_t)shm->world_size <= 2 * (size_t)SHM_SLOT_PAYLOAD_BYTES;
+    const size_t sent = shm_sent_bytes(shm, op, shm->rank), head = shm_head_bytes(shm, op);
+    /* What everyone reads: of a sum all data of all. */
+    if (op->call.kind == GROUP_ALL_REDUCE) return sent * (size_t)shm->world_size <= 2 * (size_t)SHM_SLOT_PAYLOAD_BYTES;
+    /* Who sends nothing decides like the root, who sends. */
+    const size_t roots = shm_has_slices(op) ? op->bytes * (size_t)shm->world_size : op->bytes;
+    return head + (sent > roots ? sent : roots) <= SHM_SLOT_PAYLOAD_BYTES;
 }
 
 static bool is_better_in_place(const shm_group *shm, const backend_op *op) {
@@ -57,6 +61,13 @@ static group_call unpack(const shm_slot *slot, const char *name) {
                         .name = name};
 }
 
+static void publish_counts(const shm_group *shm, const backend_op *op, unsigned char *payload) {
+    if (op->call.kind != GROUP_ALL_TO_ALL_UNEVEN || shm_head_bytes(shm, op) > SHM_SLOT_PAYLOAD_BYTES) return;
+    const size_t row_bytes = (size_t)shm->world_size * sizeof(uint64_t);
+    memcpy(payload, op->call.send_counts, row_bytes);
+    memcpy(payload + row_bytes, op->call.receive_counts, row_bytes);
+}
+
 void shm_start(void *state, backend_op *op) {
     shm_group *shm = state;
     shm_op *s = shm_op_of(op);
@@ -71,12 +82,17 @@ void shm_start(void *state, backend_op *op) {
         char *name = shm_own_board(shm)->names[op->number % 2];
         snprintf(name, SHM_NAME_BYTES, "%s", op->call.name ? op->call.name : "");
     }
-    const void *data = op->call.kind == GROUP_ALL_GATHER ? op->call.send : op->call.data;
     s->memory = NULL;
-    if (!fits(shm, op) || is_better_in_place(shm, op)) s->memory = shm_memory_find(shm, data, op->bytes, &s->offset);
+    if (!fits(shm, op) || is_better_in_place(shm, op)) {
+        /* Who sends nothing says where it receives: in the same memory, so that it has mapped the root's. */
+        const size_t sent = shm_sent_bytes(shm, op, shm->rank);
+        s->memory = sent ? shm_memory_find(shm, shm_sent(op), sent, &s->offset)
+                         : shm_memory_find(shm, op->call.data, op->bytes, &s->offset);
+    }
+    publish_counts(shm, op, slot->payload + sizeof(shm_place));
     if (fits(shm, op) && !s->memory) {
         slot->what |= WITH_DATA;
-        shm_small_publish(op, slot->payload, shm->rank);
+        shm_small_publish(shm, op, slot->payload);
     } else {
         const shm_place place = {.memory = s->memory ? s->memory->number : 0, .offset = s->offset};
         memcpy(slot->payload, &place, sizeof place);
@@ -102,6 +118,32 @@ static backend_progress mismatch(const shm_group *shm, backend_op *op) {
         ls_fail(LS_ERR_MISMATCH,
                 "rank 0 called %s, rank %d %s, operation %" PRIu64 "; all ranks have to call alike, in the same order",
                 call_describe(&ours, ours_text), other, call_describe(&theirs, theirs_text), op->number);
+    return BACKEND_FAILED;
+}
+
+/* Of the counts of an uneven all-to-all: the first two ranks that differ. All say the same sentence. */
+static backend_progress check_counts(const shm_group *shm, backend_op *op) {
+    if (op->call.kind != GROUP_ALL_TO_ALL_UNEVEN) return BACKEND_DONE;
+    for (int from = 0; from < shm->world_size; from++)
+        for (int to = 0; to < shm->world_size; to++) {
+            const uint64_t sent = shm_count_for(shm, op, from, to), expected = shm_count_from(shm, op, to, from);
+            if (sent == expected) continue;
+            op->status = ls_fail(LS_ERR_MISMATCH,
+                                 "rank %d sends %" PRIu64 " elements to rank %d, which expects %" PRIu64
+                                 " of it, operation %" PRIu64
+                                 ", all-to-all; send_counts of one have to equal receive_counts of the other",
+                                 from, sent, to, expected, op->number);
+            return BACKEND_FAILED;
+        }
+    return BACKEND_DONE;
+}
+
+/* Every rank's slice needs a cache line of a chunk. */
+static backend_progress check_ranks(const shm_group *shm, backend_op *op) {
+    if (shm->world_size <= SHM_MOST_SLICES || !shm_has_slices(op)) return BACKEND_DONE;
+    char call[CALL_TEXT_BYTES];
+    op->status = ls_fail(LS_ERR_UNSUPPORTED, "%s among %d ranks: shared memory carries it among %d at most",
+                         call_describe(&op->call, call), shm->world_size, SHM_MOST_SLICES);
     return BACKEND_FAILED;
 }
 
@@ -133,6 +175,7 @@ static backend_progress meet(shm_group *shm, backend_op *op) {
             return BACKEND_FAILED;
         if (!are_alike(own, shm_slot_of(shm, rank, op->number))) return mismatch(shm, op);
     }
+    if (check_ranks(shm, op) == BACKEND_FAILED || check_counts(shm, op) == BACKEND_FAILED) return BACKEND_FAILED;
     ls_point("shm.meeting.met");
 
     if (have_all_sent_data(shm, op)) {
@@ -176,8 +219,7 @@ bool shm_waits_for(const shm_group *shm, const backend_op *op, int peer) {
     switch (s->phase) {
     case SHM_MEETING:
         return atomic_load_explicit(&shm_slot_of(shm, peer, op->number)->number, memory_order_acquire) != op->number;
-    case SHM_FINISHING:
-        return atomic_load_explicit(&shm->boards[peer]->finished.value, memory_order_acquire) < op->number;
+    case SHM_FINISHING: return shm_in_place_waits_for(shm, op, peer);
     case SHM_STAGING: return shm_staged_waits_for(shm, op, peer);
     case SHM_COMBINING:
     case SHM_COPYING: return false;

@@ -2,6 +2,7 @@
  *
  *   open.c       a group's boards are shared, its table of functions
  *   op.c         an operation begins: all ranks meet, compare their calls, and choose how to go on
+ *   flow.c       who gets what of whom in it
  *   small.c      one phase: the data came with the call, everyone combines everything
  *   in_place.c   memory of the group: each rank combines its share over all copies, and writes all copies
  *   staged.c     ordinary memory: the same, through a small stage, chunk by chunk
@@ -48,10 +49,11 @@ typedef enum shm_phase { SHM_MEETING, SHM_COMBINING, SHM_COPYING, SHM_FINISHING,
 typedef struct shm_op {
     shm_phase phase;
     int peer; /* ranks before it are known to be through this phase */
+    int from; /* in place: the rank whose part is being copied */
     const reduce_kernel *kernel;
     shm_memory *memory;        /* that holds our data; NULL: ordinary */
     uint64_t offset;           /* of our data within it */
-    size_t next, end;          /* bytes of our share that are left to do */
+    size_t next, end;          /* bytes of our share, or of a part, that are left to do */
     uint64_t chunk, chunk_end; /* staged: this operation's first chunk and the one after its last */
     size_t chunk_bytes;
     uint64_t staged, combined, taken; /* chunks we have put in, combined and taken out */
@@ -79,7 +81,7 @@ bool shm_slot_has_place(const shm_slot *slot); /* in memory of the group */
 bool shm_waits_for(const shm_group *shm, const backend_op *op, int peer);
 
 /* small.c */
-void shm_small_publish(const backend_op *op, unsigned char *payload, int rank);
+void shm_small_publish(const shm_group *shm, const backend_op *op, unsigned char *payload);
 void shm_small_finish(const shm_group *shm, const backend_op *op);
 
 /* in_place.c: bytes that each poll does at most keep a poll short. */
@@ -88,6 +90,7 @@ void shm_in_place_start(shm_group *shm, backend_op *op);
 backend_progress shm_in_place_combine(shm_group *shm, backend_op *op);
 backend_progress shm_in_place_copy(shm_group *shm, backend_op *op);
 backend_progress shm_in_place_finish(shm_group *shm, backend_op *op);
+bool shm_in_place_waits_for(const shm_group *shm, const backend_op *op, int peer);
 
 /* staged.c */
 void shm_staged_start(shm_group *shm, backend_op *op);

@@ -7,27 +7,35 @@
  *   take out    what we need of the others' stages                once all have combined it (all-reduce), or put it in
  *
  * Several chunks are under way at once, so that ranks seldom wait for each other. The stage fits the second-level cache.
- * A broadcast's root only puts in, the others only take out.                                                        */
-#include "group/backend/shm/shm.h"
+ * Only an all-reduce has the second step; a reduce or a reduce-scatter combines as it takes out. Where a rank sends each
+ * other rank data of its own, a chunk has a slice for each. A broadcast's root only puts in, the others only take out; who
+ * has nothing to do in a step counts along, so that all counts end at the same chunk.                               */
+#include "group/backend/shm/flow.h"
 
 #include "base/fault.h"
 
 #include <string.h>
 
-/* Even a small operation has some chunks, so that its steps overlap. */
-static size_t chunk_bytes_for(size_t bytes) {
-    const size_t quarter = (bytes / 4 + 4095) / 4096 * 4096;
-    return quarter < SHM_STAGE_CHUNK_BYTES ? quarter : SHM_STAGE_CHUNK_BYTES;
+/* Even a small operation has some chunks, so that its steps overlap. Of a chunk with slices this is one slice. */
+static size_t chunk_bytes_for(size_t bytes, size_t slices) {
+    const size_t quarter = (bytes / 4 + 4095) / 4096 * 4096,
+                 most = SHM_STAGE_CHUNK_BYTES / slices / SHM_LINE * SHM_LINE;
+    return quarter < most ? quarter : most;
 }
 
 void shm_staged_start(shm_group *shm, backend_op *op) {
     shm_op *s = shm_op_of(op);
+    const size_t bytes = shm_longest_part(shm, op);
     s->phase = SHM_STAGING;
-    s->kernel = op->call.kind == GROUP_ALL_REDUCE ? reduce_kernel_for(op->call.dtype, op->call.op) : NULL;
+    s->kernel = shm_combines(op) ? reduce_kernel_for(op->call.dtype, op->call.op) : NULL;
     s->chunk = s->staged = s->combined = s->taken = shm->chunks;
-    s->chunk_bytes = chunk_bytes_for(op->bytes);
-    s->chunk_end = s->chunk + (op->bytes + s->chunk_bytes - 1) / s->chunk_bytes;
+    s->chunk_bytes = chunk_bytes_for(bytes, shm_has_slices(op) ? (size_t)shm->world_size : 1);
+    s->chunk_end = s->chunk + (bytes + s->chunk_bytes - 1) / s->chunk_bytes;
     shm->chunks = s->chunk_end;
+}
+
+static bool is_all_reduce(const backend_op *op) {
+    return op->call.kind == GROUP_ALL_REDUCE;
 }
 
 static unsigned char *stage_of(const shm_group *shm, int rank, uint64_t chunk) {
@@ -55,20 +63,11 @@ static void set_count(shm_counter *counter, uint64_t value) {
     atomic_store_explicit(&counter->value, value, memory_order_release);
 }
 
-static bool is_root(const shm_group *shm, const backend_op *op) {
-    return op->call.kind == GROUP_BROADCAST && op->call.root == shm->rank;
-}
-
-static bool is_receiver(const shm_group *shm, const backend_op *op) {
-    return op->call.kind == GROUP_BROADCAST && op->call.root != shm->rank;
-}
-
 /* Which of the three steps can be done now, as far as `peer` is concerned. */
 static bool may_take(const shm_group *shm, const backend_op *op, const shm_op *s, int peer) {
     const shm_board *board = shm->boards[peer];
-    if (op->call.kind == GROUP_ALL_REDUCE) return count_of(&board->combined) > s->taken;
-    if (op->call.kind == GROUP_BROADCAST && peer != op->call.root) return true;
-    return count_of(&board->staged) > s->taken;
+    if (is_all_reduce(op)) return count_of(&board->combined) > s->taken;
+    return !shm_sends(op, peer) || count_of(&board->staged) > s->taken;
 }
 
 static bool may_combine(const shm_group *shm, const backend_op *op, const shm_op *s, int peer) {
@@ -81,21 +80,65 @@ static bool may_put(const shm_group *shm, const backend_op *op, const shm_op *s,
     return count_of(&shm->boards[peer]->taken) + SHM_STAGE_CHUNKS > s->staged;
 }
 
-static void put_in(shm_group *shm, const backend_op *op, shm_op *s) {
+/* The piece of a part that goes with a chunk: where it begins in the part. */
+static size_t piece_of(const shm_op *s, const shm_part *part, uint64_t chunk, size_t *bytes) {
+    const size_t at = (size_t)(chunk - s->chunk) * s->chunk_bytes, left = part->bytes > at ? part->bytes - at : 0;
+    *bytes = left < s->chunk_bytes ? left : s->chunk_bytes;
+    return at;
+}
+
+/* Where rank `to` finds its piece in the stage of rank `from`. */
+static unsigned char *piece_in_stage(const shm_group *shm, const backend_op *op, const shm_op *s, int from, int to,
+                                     uint64_t chunk) {
+    return stage_of(shm, from, chunk) + (shm_has_slices(op) ? (size_t)to * s->chunk_bytes : 0);
+}
+
+/* Our own share of an all-reduce is read where it is. */
+static void put_shares(const shm_group *shm, const backend_op *op, const shm_op *s) {
     size_t bytes = 0;
     const size_t at = chunk_span(op, s, s->staged, &bytes);
-    const char *data = op->call.kind == GROUP_ALL_GATHER ? op->call.send : op->call.data;
+    const char *data = (const char *)op->call.data + at;
     unsigned char *stage = stage_of(shm, shm->rank, s->staged);
-    /* Our own share of a sum is read where it is. */
-    const size_t from = s->kernel ? border(bytes, shm->rank, shm->world_size) : bytes;
-    const size_t to = s->kernel ? border(bytes, shm->rank + 1, shm->world_size) : bytes;
-    copy_for_peers(stage, data + at, from);
-    copy_for_peers(stage + to, data + at + to, bytes - to);
-    s->staged++;
-    if (is_root(shm, op)) {
-        set_count(&shm_own_board(shm)->taken, s->taken = s->staged);
-        set_count(&shm_own_board(shm)->combined, s->combined = s->staged);
+    const size_t from = border(bytes, shm->rank, shm->world_size), to = border(bytes, shm->rank + 1, shm->world_size);
+    copy_for_peers(stage, data, from);
+    copy_for_peers(stage + to, data + to, bytes - to);
+}
+
+/* A piece that all others need is put in once. */
+static void put_pieces(const shm_group *shm, const backend_op *op, const shm_op *s) {
+    for (int to = 0; to < shm->world_size; to++) {
+        if (to == shm->rank || !shm_receives(op, to)) continue;
+        const shm_part part = shm_part_of(shm, op, shm->rank, to);
+        size_t bytes = 0;
+        const size_t at = piece_of(s, &part, s->staged, &bytes);
+        const char *sent = (const char *)shm_sent(op) + part.at + at;
+        copy_for_peers(piece_in_stage(shm, op, s, shm->rank, to, s->staged), sent, bytes);
+        if (!shm_has_slices(op)) break;
     }
+}
+
+static void take_piece(const shm_group *shm, const backend_op *op, const shm_op *s, int from, uint64_t chunk) {
+    const shm_part part = shm_part_of(shm, op, from, shm->rank);
+    size_t bytes = 0;
+    const size_t at = piece_of(s, &part, chunk, &bytes);
+    char *into = (char *)op->call.data + part.into + at;
+    const void *piece = from == shm->rank ? (const char *)shm_sent(op) + part.at + at
+                                          : (const char *)piece_in_stage(shm, op, s, from, shm->rank, chunk);
+    if (bytes && into != piece) memcpy(into, piece, bytes);
+}
+
+static void put_in(shm_group *shm, const backend_op *op, shm_op *s) {
+    if (is_all_reduce(op))
+        put_shares(shm, op, s);
+    else
+        put_pieces(shm, op, s);
+    if (!shm_receives(op, shm->rank)) {
+        take_piece(shm, op, s, shm->rank, s->staged); /* a root that scatters keeps a part */
+        s->taken = s->combined = s->staged + 1;
+        set_count(&shm_own_board(shm)->combined, s->combined);
+        set_count(&shm_own_board(shm)->taken, s->taken);
+    }
+    s->staged++;
     set_count(&shm_own_board(shm)->staged, s->staged);
     ls_point("shm.staged.put");
 }
@@ -119,25 +162,36 @@ static void combine(shm_group *shm, const backend_op *op, shm_op *s) {
 static void take_share(const shm_group *shm, const backend_op *op, const shm_op *s, int rank) {
     size_t bytes = 0;
     const size_t at = chunk_span(op, s, s->taken, &bytes);
-    const unsigned char *stage = stage_of(shm, rank, s->taken);
-    char *data = op->call.data;
-    if (op->call.kind == GROUP_ALL_REDUCE) {
-        if (rank == shm->rank) return;
-        const size_t from = border(bytes, rank, shm->world_size), to = border(bytes, rank + 1, shm->world_size);
-        memcpy(data + at + from, stage + from, to - from);
-    } else if (op->call.kind == GROUP_ALL_GATHER) {
-        memcpy(data + (size_t)rank * op->bytes + at, stage, bytes);
-    } else if (rank == op->call.root) {
-        memcpy(data + at, stage, bytes);
-    }
+    const size_t from = border(bytes, rank, shm->world_size), to = border(bytes, rank + 1, shm->world_size);
+    if (rank != shm->rank) memcpy((char *)op->call.data + at + from, stage_of(shm, rank, s->taken) + from, to - from);
+}
+
+/* Our pieces of all ranks become one; our own is read where it is. */
+static void combine_pieces(const shm_group *shm, const backend_op *op, const shm_op *s) {
+    const shm_part part = shm_part_of(shm, op, shm->rank, shm->rank);
+    const size_t element_bytes = ls_dtype_size(op->call.dtype);
+    size_t bytes = 0;
+    const size_t at = piece_of(s, &part, s->taken, &bytes);
+    for (int rank = 0; rank < shm->world_size; rank++)
+        shm->copies[rank] = piece_in_stage(shm, op, s, rank, shm->rank, s->taken);
+    shm->copies[shm->rank] = (char *)(uintptr_t)shm_sent(op) + part.at + at;
+    reduce_into(s->kernel, element_bytes, shm->copies, shm->world_size, 0, bytes / element_bytes,
+                (char *)op->call.data + at);
 }
 
 static void take_out(shm_group *shm, const backend_op *op, shm_op *s) {
-    for (int rank = 0; rank < shm->world_size; rank++) take_share(shm, op, s, rank);
+    if (s->kernel && !is_all_reduce(op)) {
+        combine_pieces(shm, op, s);
+    } else {
+        for (int rank = 0; rank < shm->world_size; rank++)
+            if (is_all_reduce(op))
+                take_share(shm, op, s, rank);
+            else
+                take_piece(shm, op, s, rank, s->taken);
+    }
     s->taken++;
-    /* Who has nothing to put in or to combine counts along, so that all counts end at the same chunk. */
-    if (op->call.kind != GROUP_ALL_REDUCE) s->combined = s->taken;
-    if (is_receiver(shm, op)) set_count(&shm_own_board(shm)->staged, s->staged = s->taken);
+    if (!is_all_reduce(op)) s->combined = s->taken;
+    if (!shm_sends(op, shm->rank)) set_count(&shm_own_board(shm)->staged, s->staged = s->taken);
     set_count(&shm_own_board(shm)->combined, s->combined);
     set_count(&shm_own_board(shm)->taken, s->taken);
     ls_point("shm.staged.taken");
@@ -153,16 +207,16 @@ static bool all_allow(step_test *test, const shm_group *shm, const backend_op *o
 
 /* Which steps this rank has left, peers aside. */
 static bool has_to_take(const shm_group *shm, const backend_op *op, const shm_op *s) {
-    const uint64_t ready = s->kernel ? s->combined : is_receiver(shm, op) ? s->chunk_end : s->staged;
-    return s->taken < ready;
+    if (!shm_receives(op, shm->rank)) return false;
+    return s->taken < (is_all_reduce(op) ? s->combined : shm_sends(op, shm->rank) ? s->staged : s->chunk_end);
 }
 
-static bool has_to_combine(const shm_op *s) {
-    return s->kernel && s->combined < s->staged;
+static bool has_to_combine(const backend_op *op, const shm_op *s) {
+    return is_all_reduce(op) && s->combined < s->staged;
 }
 
 static bool has_to_put(const shm_group *shm, const backend_op *op, const shm_op *s) {
-    return s->staged < s->chunk_end && !is_receiver(shm, op);
+    return s->staged < s->chunk_end && shm_sends(op, shm->rank);
 }
 
 /* One step a poll: the latest first, since it frees what the others wait for. */
@@ -170,7 +224,7 @@ backend_progress shm_staged_poll(shm_group *shm, backend_op *op) {
     shm_op *s = shm_op_of(op);
     if (has_to_take(shm, op, s) && all_allow(may_take, shm, op, s))
         take_out(shm, op, s);
-    else if (has_to_combine(s) && all_allow(may_combine, shm, op, s))
+    else if (has_to_combine(op, s) && all_allow(may_combine, shm, op, s))
         combine(shm, op, s);
     else if (has_to_put(shm, op, s) && all_allow(may_put, shm, op, s))
         put_in(shm, op, s);
@@ -182,7 +236,7 @@ backend_progress shm_staged_poll(shm_group *shm, backend_op *op) {
 /* The first step that is stuck says for whom we wait. */
 bool shm_staged_waits_for(const shm_group *shm, const backend_op *op, int peer) {
     const shm_op *s = (const shm_op *)(const void *)op->scratch;
-    if (has_to_combine(s)) return !may_combine(shm, op, s, peer);
+    if (has_to_combine(op, s)) return !may_combine(shm, op, s, peer);
     if (has_to_take(shm, op, s)) return !may_take(shm, op, s, peer);
     return has_to_put(shm, op, s) && !may_put(shm, op, s, peer);
 }

@@ -84,6 +84,23 @@ static const begin_piece beginnings[GROUP_KIND_COUNT] = {
     [GROUP_BARRIER] = begin_barrier,       [GROUP_ALLOCATE] = begin_all_gather, [GROUP_DUPLICATE] = begin_all_gather,
 };
 
+bool mpi_carries(const group_call *call) {
+    MPI_Datatype type;
+    MPI_Op combine;
+    return beginnings[call->kind] &&
+           (call->kind != GROUP_ALL_REDUCE || mpi_reduction_for(call->dtype, call->op, &type, &combine));
+}
+
+/* MPI has no average: a sum, divided. */
+static void divide(const mpi_group *mpi, const backend_op *op, const mpi_scratch *s) {
+    char *piece = (char *)op->call.data + s->offset;
+    if (op->call.dtype == LS_F32)
+        for (size_t i = 0; i < s->piece_bytes / sizeof(float); i++)
+            ((float *)(void *)piece)[i] /= (float)mpi->world_size;
+    else
+        for (size_t i = 0; i < s->piece_bytes / sizeof(double); i++) ((double *)(void *)piece)[i] /= mpi->world_size;
+}
+
 /* --- comparing ------------------------------------------------------------------------------------------------------ */
 
 static mpi_record record_of(const group_call *call) {
@@ -165,6 +182,7 @@ static backend_progress go_on(mpi_group *mpi, backend_op *op, mpi_scratch *s) {
         s->phase = MPI_MOVING;
         return BACKEND_MOVED;
     }
+    if (op->call.kind == GROUP_ALL_REDUCE && op->call.op == LS_AVERAGE) divide(mpi, op, s);
     s->offset += s->piece_bytes;
     if (s->offset < op->bytes) return BACKEND_MOVED;
     /* Relaxed: tells peers, in a notice, which operations have our part. */

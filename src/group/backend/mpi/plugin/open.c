@@ -287,6 +287,7 @@ const ls_backend mpi_backend = {
     .spare_processors = spare_processors,
     .allocate = allocate,
     .release = release,
+    .carries = mpi_carries,
     .start = mpi_start,
     .poll = mpi_poll,
     .examine = mpi_examine,

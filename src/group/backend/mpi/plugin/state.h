@@ -113,6 +113,7 @@ bool mpi_is_running(void);
 /* op.c */
 void mpi_start(void *state, backend_op *op);
 backend_progress mpi_poll(void *state, backend_op *op);
+bool mpi_carries(const group_call *call);
 
 /* tables.c: false where MPI has nothing that fits. */
 bool mpi_reduction_for(ls_dtype dtype, ls_op op, MPI_Datatype *type, MPI_Op *combine);

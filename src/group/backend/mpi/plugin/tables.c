@@ -45,6 +45,8 @@ static reduction reductions[LS_OP_COUNT][LS_DTYPE_COUNT] = {
                 [LS_F64] = OURS(MPI_DOUBLE, max_f64),
                 [LS_I64] = THEIRS(MPI_INT64_T, MPI_MAX),
                 [LS_U8] = OURS(MPI_UINT8_T, max_u8)}, /* MPICH 4.0 takes 200 for negative */
+    /* The sum; op.c divides it. */
+    [LS_AVERAGE] = {[LS_F32] = THEIRS(MPI_FLOAT, MPI_SUM), [LS_F64] = THEIRS(MPI_DOUBLE, MPI_SUM)},
     [LS_BITWISE_OR] = {[LS_I64] = THEIRS(MPI_UINT64_T, MPI_BOR), [LS_U8] = THEIRS(MPI_UINT8_T, MPI_BOR)},
 };
 
