@@ -59,6 +59,7 @@ struct store_server {
     bool asks_for_proof;
     bool has_turned_away; /* said once in the log */
     bool has_sweep;
+    _Atomic int members; /* connections of ranks; read by any thread */
     uv_timer_t sweep;
     store_credentials credentials;
     char name[STORE_NAME_BYTES];

@@ -5,6 +5,7 @@
 #include "store/stream.h"
 
 #include "base/clock.h"
+#include "base/context.h"
 #include "base/fault.h"
 #include "base/memory.h"
 
@@ -17,13 +18,20 @@
 #include <unistd.h>
 
 /* What the exchange itself may take: it is between two processes of one host, which may be busy. */
-enum { EXCHANGE_LIMIT_MS = 15000, BOOT_BYTES = 40, SOCKET_NAME_BYTES = 48 };
+enum {
+    EXCHANGE_LIMIT_MS = 15000,
+    SETTLE_LIMIT_MS = 1500,
+    LOOK_AGAIN_MS = 5,
+    AFTER_CHECK_MS = 1000,
+    BOOT_BYTES = 40,
+    SOCKET_NAME_BYTES = 48
+};
 
 /* The value of a key that has descriptors. */
 typedef struct offer {
     char magic[8];
     int32_t process;
-    int32_t count;
+    int32_t rank; /* -1: unknown */
     char host[STORE_HOST_BYTES];
     char boot[BOOT_BYTES];
     char socket[SOCKET_NAME_BYTES];
@@ -83,7 +91,7 @@ static ls_status set_descriptors(exchange_store *store, const store_request *req
     store_reply reply = {0};
     LS_TRY(start_own(store));
     LS_TRY(pass(store->own_client, request, &reply, deadline_ns));
-    offer made = {.process = getpid(), .count = request->descriptor_count};
+    offer made = {.process = getpid(), .rank = ls_context_here()->rank};
     memcpy(made.magic, offer_magic, sizeof made.magic);
     if (gethostname(made.host, sizeof made.host - 1) != 0) snprintf(made.host, sizeof made.host, "a host");
     read_boot(made.boot);
@@ -104,38 +112,58 @@ static ls_status check_user(int socket) {
                    (unsigned)user.uid, (unsigned)geteuid());
 }
 
-static ls_status fetch(exchange_store *store, const offer *from, const store_request *request, store_reply *reply) {
+/* LS_END: what was offered has been withdrawn. */
+static ls_status fetch_over(exchange_store *store, stream_store *stream, const store_request *request,
+                            store_reply *reply) {
+    ls_store *client = &stream->head;
+    const store_request check = {.operation = STORE_CHECK, .key = request->key};
+    store_reply answer = {0};
     const int64_t end_ns = ls_deadline_after_ms(EXCHANGE_LIMIT_MS);
+    LS_TRY(check_user(stream->socket));
+    LS_TRY(stream_prove(stream, &store->credentials, -1, end_ns));
+    LS_TRY(pass(client, &check, &answer, end_ns));
+    if (answer.number == 0) return LS_END;
+    const ls_status status = pass(client, request, reply, ls_deadline_after_ms(AFTER_CHECK_MS));
+    return status == LS_ERR_TIMEOUT ? LS_END : status;
+}
+
+static ls_status fetch(exchange_store *store, const offer *from, const store_request *request, store_reply *reply) {
     stream_store *stream = NULL;
     LS_TRY(stream_create(&stream, "process %d of %s", (int)from->process, from->host));
     ls_store *client = &stream->head;
     ls_status status = stream_connect_by_name(stream, from->socket);
-    if (status == LS_OK) status = check_user(stream->socket);
-    if (status == LS_OK) status = stream_prove(stream, &store->credentials, -1, end_ns);
-    if (status == LS_OK) status = pass(client, request, reply, end_ns);
+    if (status == LS_OK) status = fetch_over(store, stream, request, reply);
     ls_store_close(&client);
-    return status;
+    return status == LS_ERR_ABORTED ? LS_END : status; /* it has just closed its store */
+}
+
+static ls_status fail_to_fetch(const offer *from, const store_request *request, ls_status status) {
+    char boot[BOOT_BYTES], rank[24] = "";
+    read_boot(boot);
+    const bool is_elsewhere = memcmp(boot, from->boot, sizeof boot) != 0;
+    if (from->rank >= 0) snprintf(rank, sizeof rank, "rank %d, ", (int)from->rank);
+    /* Not LS_ERR_TIMEOUT: the key is set, so waiting longer is no cure. */
+    return ls_fail_within(status == LS_ERR_TIMEOUT ? LS_ERR_PEER_LOST : status,
+                          "store key \"%s\": descriptors of %sprocess %d on %s cannot be fetched%s", request->key, rank,
+                          (int)from->process, from->host, is_elsewhere ? ", since that is another host" : "");
 }
 
 static ls_status get_descriptors(exchange_store *store, const store_request *request, store_reply *reply,
                                  int64_t deadline_ns) {
-    offer from = {.process = 0};
-    store_reply place = {.value = &from, .capacity = sizeof from};
-    const store_request where = {.operation = STORE_GET, .key = request->key};
-    LS_TRY(pass(store->inner, &where, &place, deadline_ns));
-    if (place.bytes != sizeof from || memcmp(from.magic, offer_magic, sizeof offer_magic) != 0)
-        return ls_fail(LS_ERR_STATE, "store key \"%s\" holds a value, not descriptors", request->key);
-    from.host[sizeof from.host - 1] = from.socket[sizeof from.socket - 1] = '\0';
-    const ls_status status = fetch(store, &from, request, reply);
-    if (status == LS_OK) return LS_OK;
-
-    char boot[BOOT_BYTES];
-    read_boot(boot);
-    const bool is_elsewhere = memcmp(boot, from.boot, sizeof boot) != 0;
-    /* Not LS_ERR_TIMEOUT: the key is set, so waiting longer is no cure. */
-    return ls_fail_within(status == LS_ERR_TIMEOUT ? LS_ERR_PEER_LOST : status,
-                          "store key \"%s\": descriptors of process %d on %s cannot be fetched%s", request->key,
-                          (int)from.process, from.host, is_elsewhere ? ", since that is another host" : "");
+    for (;;) {
+        offer from = {.process = 0};
+        store_reply place = {.value = &from, .capacity = sizeof from};
+        const store_request where = {.operation = STORE_GET, .key = request->key};
+        LS_TRY(pass(store->inner, &where, &place, deadline_ns));
+        if (place.bytes != sizeof from || memcmp(from.magic, offer_magic, sizeof offer_magic) != 0)
+            return ls_fail(LS_ERR_STATE, "store key \"%s\" holds a value, not descriptors", request->key);
+        from.host[sizeof from.host - 1] = from.socket[sizeof from.socket - 1] = '\0';
+        const ls_status status = fetch(store, &from, request, reply);
+        if (status == LS_OK) return LS_OK;
+        if (status != LS_END) return fail_to_fetch(&from, request, status);
+        if (ls_now_ns() >= deadline_ns) return LS_ERR_TIMEOUT;
+        ls_sleep_until(ls_now_ns() + LOOK_AGAIN_MS * LS_NS_PER_MS);
+    }
 }
 
 /* --- the store ----------------------------------------------------------------------------------------------------- */
@@ -204,6 +232,14 @@ ls_status store_exchange_wrap(ls_store **wrapped, ls_store *inner, store_service
     }
     *wrapped = &store->head;
     return LS_OK;
+}
+
+void store_settle(ls_store *base) {
+    if (!base || base->backend != &exchange_backend) return;
+    const exchange_store *store = (const exchange_store *)base;
+    const int64_t end_ns = ls_deadline_after_ms(SETTLE_LIMIT_MS);
+    while (store->service && store_service_members(store->service) > 0 && ls_now_ns() < end_ns)
+        ls_sleep_until(ls_now_ns() + LOOK_AGAIN_MS * LS_NS_PER_MS);
 }
 
 /* Takes hold of the store unless its last holder has just let go. */

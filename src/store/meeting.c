@@ -104,15 +104,17 @@ static ls_status await_verdict(const meeting *self) {
     return ls_error_raise(&verdict);
 }
 
-/* After an error. Rank 0 gives up its server when all others know, or soon: they would look for it in vain. */
-static void tell(const meeting *self) {
+/* After an error. Rank 0 gives up its server when all others know, or soon: they would look for it in vain. Where the
+ * environment is wrong nobody knows how many they are. */
+static void tell(const meeting *self, ls_status status) {
     char key[LS_STORE_KEY_BYTES];
     int64_t told = 0;
     const int64_t end_ns = ls_deadline_after_ms(LINGER_MS);
     snprintf(key, sizeof key, KEYS "told/%" PRId64, self->number);
-    const int amount = self->found->rank != 0;
-    while (ls_store_add(self->store, key, amount, &told) == LS_OK && amount == 0 &&
-           told < self->found->world_size - 1 && ls_now_ns() < end_ns)
+    const bool is_server = self->found->rank == 0;
+    const int64_t others = status == LS_ERR_ENVIRONMENT ? INT64_MAX : self->found->world_size - 1;
+    while (ls_store_add(self->store, key, !is_server, &told) == LS_OK && is_server && told < others &&
+           ls_now_ns() < end_ns)
         ls_sleep_until(ls_now_ns() + LOOK_AGAIN_MS * LS_NS_PER_MS);
 }
 
@@ -238,7 +240,7 @@ ls_status store_rendezvous_meet(const store_rendezvous *found, int64_t timeout_m
         status = meet(&self);
         if (status != LS_OK) {
             ls_error_capture(&outcome, status);
-            if (status != LS_ERR_ABORTED) tell(&self);
+            if (status != LS_ERR_ABORTED) tell(&self, status);
             ls_store_close(&self.store);
             ls_error_raise(&outcome);
         }

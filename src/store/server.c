@@ -76,6 +76,11 @@ static void forget_parked(store_server *server, const peer *from, const uint32_t
     }
 }
 
+/* Whether it is a connection whose client has proved to be of the job, as a rank. */
+static bool is_rank(const peer *judged) {
+    return judged->heard > 0 && !judged->is_unproved && judged->hello.rank >= 0;
+}
+
 static void note_loss(store_server *server, const store_hello *hello);
 
 void peer_close(peer *closing) {
@@ -87,8 +92,8 @@ void peer_close(peer *closing) {
     forget_parked(server, closing, NULL);
     while (closing->first_answer) drop_answer(closing);
     store_inbox_close(&closing->inbox);
-    const bool is_lost = closing->heard > 0 && !closing->is_unproved && closing->hello.rank >= 0 &&
-                         !closing->has_said_goodbye && !server->is_closing;
+    const bool is_member = is_rank(closing);
+    const bool is_lost = is_member && !closing->has_said_goodbye && !server->is_closing;
     const store_hello hello = closing->hello;
     uv_close((uv_handle_t *)&closing->poll, when_closed);
     ls_live_lock();
@@ -96,6 +101,7 @@ void peer_close(peer *closing) {
     close(closing->socket);
     ls_live_unlock();
     if (is_lost) note_loss(server, &hello);
+    if (is_member) atomic_fetch_sub_explicit(&server->members, 1, memory_order_release);
 }
 
 ls_status peer_watch(store_server *server, int socket, uv_poll_cb ready, peer **watched) {
@@ -246,6 +252,8 @@ static void note_loss(store_server *server, const store_hello *hello) {
 }
 
 void server_welcome(store_server *server, const store_hello *hello) {
+    if (hello->rank < 0) return;
+    atomic_fetch_add_explicit(&server->members, 1, memory_order_relaxed);
     for (lost_rank **link = &server->lost; *link;) {
         lost_rank *each = *link;
         if (each->hello.rank != hello->rank) {
@@ -338,6 +346,10 @@ void store_server_close(store_server **closing) {
     }
     if (server->has_sweep) uv_close((uv_handle_t *)&server->sweep, sweep_closed);
     free_if_done(server);
+}
+
+int store_server_members(const store_server *server) {
+    return atomic_load_explicit(&server->members, memory_order_acquire);
 }
 
 void store_server_forked(store_server *server) {

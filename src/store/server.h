@@ -33,6 +33,9 @@ ls_status store_server_add_door(store_server *server, int *worker_end);
 /* Serves `socket`, a connection of a member: nothing is to be proved. The server's from now on, also on an error. */
 ls_status store_server_add_connection(store_server *server, int socket);
 
+/* How many connections of ranks, which came over its listeners, it has. Any thread. */
+int store_server_members(const store_server *server);
+
 /* Closes everything and sets *server to NULL; memory goes as the loop, run to its end, closes the handles. */
 void store_server_close(store_server **server);
 

@@ -93,6 +93,10 @@ const char *store_service_name(const store_service *service) {
     return store_server_name(service->server);
 }
 
+int store_service_members(const store_service *service) {
+    return store_server_members(service->server);
+}
+
 ls_status store_service_open(store_service *service, const char *what, ls_store **client) {
     *client = NULL;
     stream_store *stream = NULL;

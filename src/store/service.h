@@ -19,6 +19,9 @@ const char *store_service_name(const store_service *service);
 /* A client of it in this process, which proves nothing. `what`: how messages call the server. */
 ls_status store_service_open(store_service *service, const char *what, ls_store **client);
 
+/* How many connections of ranks of other processes it has. */
+int store_service_members(const store_service *service);
+
 /* Ends the thread and closes everything; NULL is harmless. In a forked child it only lets go. */
 void store_service_stop(store_service **service);
 

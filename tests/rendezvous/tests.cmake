@@ -1,0 +1,2 @@
+# They start several processes.
+set_tests_properties(${tests} PROPERTIES PROCESSORS 2)
