@@ -15,7 +15,7 @@ build: ## only builds (no root), after saying what is missing and what it would 
 	@$(call build,build)
 
 deps: ## installs every package that Lockstep can use
-	@scripts/deps.sh build train test fuzz lint
+	@scripts/deps.sh build train test cluster fuzz lint
 
 test: ## installs what is missing, builds, runs every test
 	@scripts/deps.sh build test

@@ -9,7 +9,7 @@ list=$(dirname "$0")/packages.txt
 
 check=no
 if [ "${1-}" = --check ]; then check=yes; shift; fi
-if [ $# -eq 0 ]; then echo "usage: $0 [--check] GROUP... (groups: build train test fuzz lint arm64)" >&2; exit 2; fi
+if [ $# -eq 0 ]; then echo "usage: $0 [--check] GROUP... (groups: build train test cluster fuzz lint arm64)" >&2; exit 2; fi
 
 # Without dpkg there is nothing to ask and nothing to install with; the build itself says which library it lacks.
 if ! command -v dpkg-query > /dev/null; then

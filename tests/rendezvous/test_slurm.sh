@@ -1,0 +1,90 @@
+#!/bin/sh
+# Slurm's own daemons, two nodes on this host, under plain srun: ranks meet without MASTER_ADDR, two steps at once do not, and
+# a job over two nodes meets at an address of the host, with a secret.
+set -u
+worker=$2/tests/worker_rendezvous
+for program in slurmctld slurmd srun; do
+    PATH=$PATH:/usr/sbin command -v $program > /dev/null && continue
+    echo "skipped: $program is not installed (packages slurmctld, slurmd, slurm-client)"; exit 77
+done
+[ "$(id -u)" -eq 0 ] || { echo "skipped: slurmd starts steps as root alone"; exit 77; }
+PATH=$PATH:/usr/sbin
+unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT LOCKSTEP_JOB LOCKSTEP_SECRET_FILE LOCKSTEP_BACKEND
+
+folder=$(mktemp -d)
+started=
+finish() {
+    # shellcheck disable=SC2086  # a list of numbers
+    kill $started 2> /dev/null; wait
+    rm -rf "$folder"
+}
+trap finish EXIT
+base=$((10000 + $$ % 9000)) # three ports below those that the library derives
+host=$(hostname -s)
+mkdir "$folder/state" "$folder/n1" "$folder/n2"
+cat > "$folder/slurm.conf" << END
+ClusterName=test
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/none
+CredType=cred/none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+ReturnToService=2
+SlurmctldPort=$base
+StateSaveLocation=$folder/state
+SlurmdSpoolDir=$folder/%n
+SlurmctldPidFile=$folder/slurmctld.pid
+SlurmdPidFile=$folder/%n.pid
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((base + 1)) CPUs=8 State=UNKNOWN
+NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((base + 2)) CPUs=8 State=UNKNOWN
+SlurmdParameters=config_overrides
+PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
+END
+export SLURM_CONF="$folder/slurm.conf"
+slurmctld -D -i -f "$SLURM_CONF" > "$folder/slurmctld.log" 2>&1 & started="$started $!"
+for node in n1 n2; do
+    slurmd -D -N $node -f "$SLURM_CONF" > "$folder/$node.log" 2>&1 & started="$started $!"
+done
+
+tries=0
+until [ "$(sinfo -h -t idle -o %D 2> /dev/null)" = 2 ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 150 ] && sleep 0.2 && continue
+    echo "skipped: Slurm's daemons did not come up here"; tail -n 5 "$folder"/*.log; sinfo; exit 77
+done
+
+status=0
+expect() { # NAME FILE RANKS
+    rank=0
+    while [ $rank -lt "$3" ]; do
+        [ "$(grep -c "rank $rank of $3 is done" "$2")" -eq 1 ] || { echo "$1: rank $rank of $3 is missing"; status=1; }
+        rank=$((rank + 1))
+    done
+    [ $status -eq 0 ] || cat "$2"
+}
+
+# On one node, two jobs at once.
+timeout 50 srun -N 1 -n 4 --overcommit "$worker" 3 > "$folder/one" 2>&1 &
+one=$!
+timeout 50 srun -N 1 -n 3 --overcommit "$worker" 3 > "$folder/two" 2>&1
+wait $one
+expect "one node" "$folder/one" 4
+expect "another job" "$folder/two" 3
+
+# Two nodes: without an address that both reach, or a secret, the error says so.
+timeout 50 srun -N 2 -n 2 --export=ALL,MASTER_ADDR=127.0.0.1 "$worker" 1 5000 > "$folder/loopback" 2>&1
+grep -q "ranks of other hosts cannot reach that" "$folder/loopback" || { cat "$folder/loopback"; status=1; }
+address=$(hostname -I | cut -d' ' -f1)
+if [ -n "$address" ]; then
+    timeout 50 srun -N 2 -n 2 --export=ALL,MASTER_ADDR="$address" "$worker" 1 5000 > "$folder/open" 2>&1
+    grep -q "LOCKSTEP_SECRET_FILE" "$folder/open" || { cat "$folder/open"; status=1; }
+    (umask 077; echo "a secret for the test of Slurm $$" > "$folder/secret")
+    timeout 50 srun -N 2 -n 4 --overcommit --export=ALL,MASTER_ADDR="$address",LOCKSTEP_SECRET_FILE="$folder/secret" \
+        "$worker" 3 > "$folder/nodes" 2>&1
+    expect "two nodes" "$folder/nodes" 4
+fi
+exit $status
