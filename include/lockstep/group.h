@@ -78,6 +78,25 @@ LS_API int ls_group_world_size(const ls_group *group);
 /* A second group of the same ranks with an order of operations of its own. Collective. */
 LS_API ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group);
 
+/* A group of some ranks of `group`, with an order of operations of its own: rank i of it is ranks[i]. Collective in `group`:
+ * all its ranks call, with the same list. Who is not in the list gets a handle too, whose every use is LS_ERR_STATE, "rank 3
+ * is no member of this group". Groups close in any order.
+ * Errors: LS_ERR_ARGUMENT (no rank, a rank twice or outside the group), LS_ERR_MISMATCH, LS_ERR_UNSUPPORTED, and those of
+ * ls_group_open. */
+LS_API ls_status ls_group_subgroup(ls_group **subgroup, ls_group *group, const int *ranks, int count);
+
+/* Splits `group` into a group for each colour; ranks stand in the order of their keys, then of their ranks. Collective. A
+ * rank with a negative colour is a member of none, as above. */
+LS_API ls_status ls_group_split(ls_group **subgroup, ls_group *group, int colour, int key);
+
+/* Whether this rank is one of the group's. Of a group it is no member of, its rank is -1. */
+LS_API bool ls_group_is_member(const ls_group *group);
+
+/* Several groups of the same ranks as one, whose operations go to each in turn, so that several are under way at once
+ * ("PyTorch Distributed", section 5.4). All ranks make it of the same groups in the same order. It keeps hold of them; the
+ * caller may close its handles. Memory of ls_group_alloc belongs to the first: only that one reduces it in place. Local. */
+LS_API ls_status ls_group_round_robin(ls_group **group, ls_group *const *groups, int count);
+
 /* Memory that the backend reduces where it lies, aligned to a page, zeroed. Collective: all ranks call with the same
  * size in the same order; returns when every rank has it, or fails on all. Freed by ls_group_free, at the latest with
  * the group.
@@ -139,6 +158,24 @@ LS_API ls_status ls_group_all_to_all_uneven(ls_group *group, const void *send, c
 /* Returns when every rank has called it. Errors as above. */
 LS_API ls_status ls_group_barrier(ls_group *group, ls_work **work);
 
+/* Waits until every rank has called it, and says who has not: rank 0 waits `timeout_ms` for the others, and all that came
+ * learn its verdict, LS_ERR_TIMEOUT naming the ranks that did not come. The group is not lost. Goes through the store,
+ * beside the order of other calls: a tool to find a rank that hangs, slower than ls_group_barrier.
+ * Errors: LS_ERR_TIMEOUT, LS_ERR_UNSUPPORTED without a store (mpi), those of the store. */
+LS_API ls_status ls_group_monitored_barrier(ls_group *group, int64_t timeout_ms);
+
+/* Several of the same kind at once: `n` arrays data[i] of counts[i] elements (or send[i], receive[i]), posted together, so that
+ * nothing of another thread comes in between; `work` is complete when all are. The arrays of pointers and counts are
+ * copied. n is at least 1. Errors as of each. */
+LS_API ls_status ls_group_all_reduce_many(ls_group *group, void *const *data, const size_t *counts, int n,
+                                          ls_dtype dtype, ls_op op, ls_work **work);
+LS_API ls_status ls_group_broadcast_many(ls_group *group, void *const *data, const size_t *counts, int n,
+                                         ls_dtype dtype, int root, ls_work **work);
+LS_API ls_status ls_group_all_gather_many(ls_group *group, const void *const *send, void *const *receive,
+                                          const size_t *counts, int n, ls_dtype dtype, ls_work **work);
+LS_API ls_status ls_group_reduce_scatter_many(ls_group *group, const void *const *send, void *const *receive,
+                                              const size_t *counts, int n, ls_dtype dtype, ls_op op, ls_work **work);
+
 /* Ends the group from any thread, also while others wait: pending and later operations of all ranks fail with
  * LS_ERR_ABORTED and `reason`. */
 LS_API void ls_group_abort(ls_group *group, const char *reason);
@@ -150,6 +187,9 @@ LS_API void ls_group_progress(ls_group *group);
  * may take, which the group's limit ends. A limit shorter than that which expires returns LS_ERR_TIMEOUT and changes
  * nothing. May be called again, by any thread, one at a time. */
 LS_API ls_status ls_work_wait(ls_work *work, int64_t timeout_ms);
+
+/* Waits for all of `works`, NULLs aside; returns the first error. The limit is for all together, as above. */
+LS_API ls_status ls_work_wait_all(ls_work *const *works, int count, int64_t timeout_ms);
 
 /* Whether the work has ended, well or badly; never waits. */
 LS_API bool ls_work_is_complete(ls_work *work);

@@ -15,7 +15,8 @@
 /* Kinds of our own beside those of post.h: a rank says how its part of a collective set-up went. */
 #define GROUP_ALLOCATE ((group_kind)5)
 #define GROUP_DUPLICATE ((group_kind)6)
-#define GROUP_KIND_COUNT 13
+#define GROUP_SUBGROUP ((group_kind)13)
+#define GROUP_KIND_COUNT 14
 
 /* What one rank says in such an operation, an all-gather of these; `count` of the call is checked, not gathered. */
 typedef struct group_agreement {

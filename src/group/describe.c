@@ -35,6 +35,7 @@ static const char *kind_name(group_kind kind) {
         [GROUP_BARRIER] = "barrier",
         [GROUP_ALLOCATE] = "allocation",
         [GROUP_DUPLICATE] = "duplicate",
+        [GROUP_SUBGROUP] = "subgroup",
         [GROUP_REDUCE] = "reduce",
         [GROUP_GATHER] = "gather",
         [GROUP_SCATTER] = "scatter",
@@ -71,6 +72,7 @@ const char *call_describe(const group_call *call, char text[CALL_TEXT_BYTES]) {
     case GROUP_ALL_TO_ALL_UNEVEN: snprintf(text, CALL_TEXT_BYTES, "%s of %s%s", name, dtype, tag); break;
     case GROUP_ALLOCATE: snprintf(text, CALL_TEXT_BYTES, "%s of %zu bytes", name, call->count); break;
     case GROUP_DUPLICATE: snprintf(text, CALL_TEXT_BYTES, "%s of the group", name); break;
+    case GROUP_SUBGROUP: snprintf(text, CALL_TEXT_BYTES, "%s of the ranks with digest %zx", name, call->count); break;
     default: snprintf(text, CALL_TEXT_BYTES, "%s%s", name, tag); break;
     }
     return text;

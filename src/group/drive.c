@@ -187,6 +187,7 @@ void drive_once(ls_group *group) {
 
 void ls_group_progress(ls_group *group) {
     if (!group || atomic_load_explicit(&group->is_forked, memory_order_relaxed)) return;
+    for (int i = 0; i < group->lane_count; i++) ls_group_progress(group->lanes[i]);
     if (!atomic_load_explicit(&group->first, memory_order_acquire)) return;
     if (group_check_thread(group) != LS_OK || !group_try_drive(group)) return;
     drive_once(group);

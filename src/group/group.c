@@ -63,6 +63,7 @@ ls_status group_lose(ls_group *group, ls_status status) {
 
 void ls_group_abort(ls_group *group, const char *reason) {
     if (!group || atomic_load_explicit(&group->is_forked, memory_order_relaxed)) return;
+    for (int i = 0; i < group->lane_count; i++) ls_group_abort(group->lanes[i], reason);
     group_lose(group, ls_fail(LS_ERR_ABORTED, "rank %d aborted the group: %s", group->rank,
                               reason && *reason ? reason : "no reason was given"));
 }
@@ -81,6 +82,7 @@ static void free_group(ls_group *group) {
     ls_mutex_destroy(&group->lock);
     ls_store_close(&group->store);
     ls_free(group->agreements);
+    ls_free(group->lanes);
     ls_free(group);
 }
 
@@ -88,8 +90,7 @@ void group_drop_user(ls_group *group) {
     if (atomic_fetch_sub_explicit(&group->users, 1, memory_order_acq_rel) == 1) free_group(group);
 }
 
-/* NULL: memory was refused. */
-static ls_group *create(const ls_group_options *options, const ls_backend *backend) {
+ls_group *group_create(const ls_group_options *options, const ls_backend *backend) {
     ls_group *group = ls_alloc(sizeof *group);
     if (!group) return NULL;
     group->backend = backend;
@@ -121,8 +122,7 @@ static ls_status enlist(ls_group *group) {
     return status;
 }
 
-/* Opens the backend of a group that is otherwise complete. `parent` NULL: it is no duplicate. */
-static ls_status open_backend(ls_group *group, const char *stale_prefix, const ls_group *parent, uint64_t number) {
+ls_status group_open_state(ls_group *group, const char *stale_prefix, const ls_group *parent, uint64_t number) {
     const backend_place place = {.group = group,
                                  .store = group->store,
                                  .rank = group->rank,
@@ -145,14 +145,14 @@ static ls_status open_backend(ls_group *group, const char *stale_prefix, const l
 /* Every opening of these ranks has keys of its own: each rank counts how often it has opened, and all come to the same
  * number, since an opening that fails on one fails on all. */
 static ls_status open_counted(ls_group *group) {
-    if (group->world_size == 1 || group->backend->needs_no_store) return open_backend(group, NULL, NULL, 0);
+    if (group->world_size == 1 || group->backend->needs_no_store) return group_open_state(group, NULL, NULL, 0);
     char key[LS_STORE_KEY_BYTES], stale_prefix[LS_STORE_KEY_BYTES];
     int64_t count = 0;
     snprintf(key, sizeof key, "lockstep/group/opened/%d", group->rank);
     LS_TRY(ls_store_add(group->store, key, 1, &count));
     snprintf(group->prefix, sizeof group->prefix, "lockstep/group/%" PRId64, count);
     snprintf(stale_prefix, sizeof stale_prefix, "lockstep/group/%" PRId64, count - 1);
-    return open_backend(group, stale_prefix, NULL, 0);
+    return group_open_state(group, stale_prefix, NULL, 0);
 }
 
 static ls_status check_options(const ls_group_options *options, const ls_backend *backend) {
@@ -187,7 +187,7 @@ ls_status group_open_backend(ls_group **group, const ls_group_options *options, 
     bool owns_trace = false;
     ls_group *opened = NULL;
     ls_status status = start_trace(&owns_trace);
-    if (status == LS_OK && !(opened = create(options, backend))) status = LS_ERR_MEMORY;
+    if (status == LS_OK && !(opened = group_create(options, backend))) status = LS_ERR_MEMORY;
     if (opened && (status = open_counted(opened)) == LS_OK) {
         opened->owns_trace = owns_trace;
         *group = opened;
@@ -210,32 +210,6 @@ ls_status ls_group_open(ls_group **group, const ls_group_options *options) {
     const ls_status status = group_open_backend(group, &found, backend);
     if (status != LS_OK && (!options || !options->store)) store_settle(found.store);
     ls_store_close(&found.store);
-    return status;
-}
-
-static ls_status open_duplicate(ls_group *copy, const ls_group *group, uint64_t number) {
-    const int length = snprintf(copy->prefix, sizeof copy->prefix, "%s/d%" PRIu64, group->prefix, number);
-    if ((size_t)length >= sizeof copy->prefix)
-        return ls_fail(LS_ERR_STATE, "rank %d: a duplicate of a duplicate, too many times over", group->rank);
-    return open_backend(copy, NULL, group, number);
-}
-
-ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group) {
-    if (!duplicate || !group)
-        return ls_fail(LS_ERR_ARGUMENT, "cannot duplicate a group: the group or the handle is NULL");
-    *duplicate = NULL;
-    LS_TRY(group_check(group));
-    const ls_group_options options = {
-        .store = group->store, .rank = group->rank, .world_size = group->world_size, .timeout_ms = group->timeout_ms};
-    ls_group *copy = create(&options, group->backend);
-    uint64_t number = 0;
-    ls_status status = group_agree(group, GROUP_DUPLICATE, 0, copy ? LS_OK : LS_ERR_MEMORY, &number);
-    if (!copy) return status;
-    if (status == LS_OK) status = open_duplicate(copy, group, number);
-    if (status == LS_OK)
-        *duplicate = copy;
-    else
-        group_drop_user(copy);
     return status;
 }
 
@@ -267,6 +241,7 @@ static void close_for_good(ls_group *group) {
     ls_live_remove(&group->live);
     ls_live_unlock();
     group->backend->close(group->state);
+    for (int i = 0; i < group->lane_count; i++) ls_group_close(&group->lanes[i]);
     if (group->owns_trace) ls_trace_stop();
     group_drop_user(group);
 }
@@ -301,10 +276,14 @@ ls_status ls_group_alloc(ls_group *group, size_t bytes, void **memory) {
         return ls_fail(LS_ERR_ARGUMENT, "cannot allocate group memory: the group or the place is NULL");
     *memory = NULL;
     LS_TRY(group_check(group));
+    if (group->lanes) return ls_group_alloc(group->lanes[0], bytes, memory);
     return group->backend->allocate(group->state, bytes, memory);
 }
 
 void ls_group_free(ls_group *group, void *memory) {
     if (!group || !memory || atomic_load_explicit(&group->is_forked, memory_order_relaxed)) return;
-    group->backend->release(group->state, memory);
+    if (group->lanes)
+        ls_group_free(group->lanes[0], memory);
+    else
+        group->backend->release(group->state, memory);
 }

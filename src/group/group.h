@@ -42,6 +42,9 @@ struct ls_group {
     bool may_spin;          /* the host has a processor for every rank */
     bool progress_may_spin; /* and one to spare */
     bool owns_trace;
+    bool is_stranger; /* this rank is no member: lost from the beginning */
+    ls_group **lanes; /* a round-robin group's, each held; NULL: it is none */
+    int lane_count;   /* fixed with `lanes` */
     backend_drivers drivers;
     pthread_t opener;
     ls_store *store;
@@ -66,6 +69,9 @@ struct ls_group {
     int holders;       /* handles; the group closes with the last */
     _Atomic int users; /* 1 for all handles, and 1 for each work handed out: the memory goes with the last */
 
+    _Atomic uint64_t next_lane;
+    _Atomic uint64_t monitored; /* barriers so far, the same on all ranks */
+
     ls_thread progress;
     ls_word posted; /* wakes the progress thread */
     _Atomic bool progress_sleeps, is_closing;
@@ -89,13 +95,24 @@ ls_status group_lose(ls_group *group, ls_status status);
 ls_status group_check(ls_group *group);
 ls_status group_check_thread(const ls_group *group);
 void group_drop_user(ls_group *group);
+/* A group without a state; NULL: memory was refused. Then its state is opened, and it is listed; `parent` NULL: it is made of
+ * no other. On error the caller drops it. */
+ls_group *group_create(const ls_group_options *options, const ls_backend *backend);
+ls_status group_open_state(ls_group *group, const char *stale_prefix, const ls_group *parent, uint64_t number);
+/* related.c: the group that carries the next operation: itself, or of several taken in turn the next. */
+ls_group *group_next_lane(ls_group *group);
 
 /* post.c: posts a call that was checked, and waits. */
 ls_status group_run(ls_group *group, const group_call *call);
+/* The steps of posting: a call is checked; whoever drives when nobody waits is there; what was appended is begun. */
+ls_status post_check(const ls_group *group, const group_call *call);
+ls_status post_prepare(ls_group *group);
+void post_begin(ls_group *group, const ls_work *work);
 
 /* work.c */
 ls_status work_take(ls_group *group, const group_call *call, ls_work **work);
-void work_append(ls_work *work);
+/* Appends a chain of works, linked by `next`, whose last is `last`. */
+void work_append(ls_work *first, ls_work *last);
 /* Takes `work`, the head of the queue, off it; the caller drives. */
 void work_complete(ls_work *work, ls_status status);
 void work_drop(ls_work *work);

@@ -53,7 +53,7 @@ static ls_status check_counts(const ls_group *group, const group_call *call) {
     return check_carried(group, call);
 }
 
-static ls_status check_call(const ls_group *group, const group_call *call) {
+ls_status post_check(const ls_group *group, const group_call *call) {
     const size_t element_bytes = ls_dtype_size(call->dtype);
     size_t bytes = 0;
     if (call->kind == GROUP_BARRIER) return LS_OK;
@@ -88,14 +88,23 @@ static ls_status run_here(ls_group *group, const group_call *call) {
     return status;
 }
 
-static ls_status post_to_queue(ls_group *group, const group_call *call, ls_work **work) {
+ls_status post_prepare(ls_group *group) {
     LS_ASSERT_NONE_HELD();
-    if (group->backend->reach != LS_REACH_SELF && group->drivers == DRIVEN_BY_ALL) LS_TRY(progress_start(group));
-    LS_TRY(work_take(group, call, work));
-    work_append(*work);
+    if (group->backend->reach == LS_REACH_SELF || group->drivers != DRIVEN_BY_ALL) return LS_OK;
+    return progress_start(group);
+}
+
+void post_begin(ls_group *group, const ls_work *work) {
     /* Begun at once if nobody drives: peers see our part, and may have theirs ready. */
     ls_group_progress(group);
-    if (!work_is_complete(*work)) progress_notice(group);
+    if (!work_is_complete(work)) progress_notice(group);
+}
+
+static ls_status post_to_queue(ls_group *group, const group_call *call, ls_work **work) {
+    LS_TRY(post_prepare(group));
+    LS_TRY(work_take(group, call, work));
+    work_append(*work, *work);
+    post_begin(group, *work);
     return LS_OK;
 }
 
@@ -115,7 +124,8 @@ ls_status group_post(ls_group *group, const group_call *call, ls_work **work) {
     if (work) *work = NULL;
     if (!group) return ls_fail(LS_ERR_ARGUMENT, "the group is NULL");
     LS_TRY(group_check(group));
-    LS_TRY(check_call(group, call));
+    if (group->lanes) return group_post(group_next_lane(group), call, work);
+    LS_TRY(post_check(group, call));
     return work ? post_to_queue(group, call, work) : group_run(group, call);
 }
 

@@ -10,7 +10,8 @@ size_t call_bytes(const group_call *call) {
     switch ((int)call->kind) {
     case GROUP_BARRIER: return 0;
     case GROUP_ALLOCATE:
-    case GROUP_DUPLICATE: return sizeof(group_agreement);
+    case GROUP_DUPLICATE:
+    case GROUP_SUBGROUP: return sizeof(group_agreement);
     default: return call->count * ls_dtype_size(call->dtype);
     }
 }
@@ -52,14 +53,14 @@ ls_status work_take(ls_group *group, const group_call *call, ls_work **result) {
     return LS_OK;
 }
 
-void work_append(ls_work *work) {
-    ls_group *group = work->group;
+void work_append(ls_work *first, ls_work *last) {
+    ls_group *group = first->group;
     ls_mutex_lock(&group->lock);
     if (group->tail)
-        group->tail->next = work;
+        group->tail->next = first;
     else
-        atomic_store_explicit(&group->first, work, memory_order_release);
-    group->tail = work;
+        atomic_store_explicit(&group->first, first, memory_order_release);
+    group->tail = last;
     ls_mutex_unlock(&group->lock);
 }
 
@@ -127,6 +128,22 @@ ls_status ls_work_wait(ls_work *work, int64_t timeout_ms) {
             return expired(work, timeout_ms);
     }
     return work->status == LS_OK ? LS_OK : ls_error_raise(&group->failure);
+}
+
+ls_status ls_work_wait_all(ls_work *const *works, int count, int64_t timeout_ms) {
+    if (count > 0 && !works) return ls_fail(LS_ERR_ARGUMENT, "cannot wait for works that are NULL");
+    const int64_t deadline_ns = timeout_ms > 0 ? ls_deadline_after_ms(timeout_ms) : LS_DEADLINE_NEVER;
+    ls_error first = {.status = LS_OK};
+    for (int i = 0; i < count; i++) {
+        if (!works[i]) continue;
+        const int64_t left_ms = (deadline_ns - ls_now_ns()) / LS_NS_PER_MS;
+        const ls_status status = ls_work_wait(works[i], deadline_ns == LS_DEADLINE_NEVER ? 0
+                                                        : left_ms > 0                    ? left_ms
+                                                                                         : 1);
+        if (status == LS_ERR_TIMEOUT) return expired(works[i], timeout_ms);
+        if (status != LS_OK && first.status == LS_OK) ls_error_capture(&first, status);
+    }
+    return ls_error_raise(&first);
 }
 
 bool ls_work_is_complete(ls_work *work) {

@@ -1,0 +1,222 @@
+/* related.c: groups made of a group: a duplicate, some of its ranks, or several taken in turn.
+ *
+ * All ranks of the parent agree first, so that they fail alike and share a number that no other group of theirs has. A rank
+ * that is left out gets a handle too, which is lost from its beginning and says so: programs need no two ways to go on. */
+#include "group/group.h"
+
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A round-robin group's operations of its own go to its first. */
+static ls_group *agreeing(ls_group *group) {
+    return group->lanes ? group->lanes[0] : group;
+}
+
+/* `kind` and a text tell keys of relatives apart. */
+static ls_status open_relative(ls_group *copy, const ls_group *parent, char kind, uint64_t number, int first) {
+    const int length =
+        snprintf(copy->prefix, sizeof copy->prefix, "%s/%c%" PRIu64 ".%d", parent->prefix, kind, number, first);
+    if ((size_t)length >= sizeof copy->prefix)
+        return ls_fail(LS_ERR_STATE, "rank %d: a group made of a group, too many times over", parent->rank);
+    return group_open_state(copy, NULL, parent, number);
+}
+
+static ls_status duplicate_lanes(ls_group **duplicate, ls_group *group) {
+    ls_group **copies = ls_alloc_array((size_t)group->lane_count, sizeof(ls_group *));
+    ls_status status = copies ? LS_OK : LS_ERR_MEMORY;
+    for (int i = 0; i < group->lane_count && status == LS_OK; i++)
+        status = ls_group_duplicate(&copies[i], group->lanes[i]);
+    if (status == LS_OK) status = ls_group_round_robin(duplicate, copies, group->lane_count);
+    for (int i = 0; copies && i < group->lane_count; i++) ls_group_close(&copies[i]);
+    ls_free(copies);
+    return status;
+}
+
+ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group) {
+    if (!duplicate || !group)
+        return ls_fail(LS_ERR_ARGUMENT, "cannot duplicate a group: the group or the handle is NULL");
+    *duplicate = NULL;
+    LS_TRY(group_check(group));
+    if (group->lanes) return duplicate_lanes(duplicate, group);
+    const ls_group_options options = {
+        .store = group->store, .rank = group->rank, .world_size = group->world_size, .timeout_ms = group->timeout_ms};
+    ls_group *copy = group_create(&options, group->backend);
+    uint64_t number = 0;
+    ls_status status = group_agree(group, GROUP_DUPLICATE, 0, copy ? LS_OK : LS_ERR_MEMORY, &number);
+    if (!copy) return status;
+    if (status == LS_OK) status = open_relative(copy, group, 'd', number, 0);
+    if (status == LS_OK)
+        *duplicate = copy;
+    else
+        group_drop_user(copy);
+    return status;
+}
+
+/* --- some ranks ------------------------------------------------------------------------------------------------------- */
+
+/* "0, 2, 5" */
+static void list_ranks(const int *ranks, int count, char *text, size_t bytes) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < count && used + 1 < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%d", i ? ", " : "", ranks[i]);
+}
+
+static ls_status check_ranks(const ls_group *group, const int *ranks, int count) {
+    if (!ranks || count < 1) return ls_fail(LS_ERR_ARGUMENT, "rank %d: a subgroup needs a rank", group->rank);
+    for (int i = 0; i < count; i++) {
+        if (ranks[i] < 0 || ranks[i] >= group->world_size)
+            return ls_fail(LS_ERR_ARGUMENT, "rank %d: a subgroup of rank %d, in a group of %d ranks", group->rank,
+                           ranks[i], group->world_size);
+        for (int j = 0; j < i; j++)
+            if (ranks[i] == ranks[j])
+                return ls_fail(LS_ERR_ARGUMENT, "rank %d: a subgroup with rank %d twice", group->rank, ranks[i]);
+    }
+    return LS_OK;
+}
+
+/* Ranks that name other ranks are found by it (FNV-1a). */
+static uint64_t digest(const void *data, size_t bytes) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < bytes; i++) hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static int index_of(const int *ranks, int count, int rank) {
+    for (int i = 0; i < count; i++)
+        if (ranks[i] == rank) return i;
+    return -1;
+}
+
+/* The handle of who is left out: lost, and it says why. */
+static void make_stranger(ls_group *sub, const ls_group *parent, const int *ranks, int count) {
+    char list[512];
+    list_ranks(ranks, count, list, sizeof list);
+    sub->is_stranger = true;
+    group_lose(sub, ls_fail(LS_ERR_STATE, "rank %d is no member of this group%s%s; only members may call", parent->rank,
+                            count ? ": its ranks are, of the group it was made of, " : "", list));
+}
+
+/* Collective in `parent`. This rank is ranks[own]; negative: it is left out. `said` is the digest of what all ranks should have said alike. */
+static ls_status open_subgroup(ls_group **result, ls_group *parent, const int *ranks, int count, int own,
+                               uint64_t said) {
+    if (parent->backend->needs_no_store)
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "rank %d: the backend %s has no groups of some ranks yet; shm has, on one host", parent->rank,
+                       parent->backend->name);
+    const ls_group_options options = {
+        .store = parent->store, .rank = own, .world_size = count, .timeout_ms = parent->timeout_ms};
+    const bool is_alone = own < 0 || count == 1;
+    ls_group *sub = group_create(&options, is_alone ? &solo_backend : parent->backend);
+    uint64_t number = 0;
+    ls_status status = group_agree(parent, GROUP_SUBGROUP, (size_t)said, sub ? LS_OK : LS_ERR_MEMORY, &number);
+    if (!sub) return status;
+    if (status == LS_OK) status = open_relative(sub, parent, 's', number, ranks[0]);
+    if (status != LS_OK) {
+        group_drop_user(sub);
+        return status;
+    }
+    if (own < 0) make_stranger(sub, parent, ranks, count);
+    *result = sub;
+    return LS_OK;
+}
+
+ls_status ls_group_subgroup(ls_group **subgroup, ls_group *group, const int *ranks, int count) {
+    if (!subgroup || !group) return ls_fail(LS_ERR_ARGUMENT, "cannot make a subgroup: the group or the handle is NULL");
+    *subgroup = NULL;
+    group = agreeing(group);
+    LS_TRY(group_check(group));
+    LS_TRY(check_ranks(group, ranks, count));
+    return open_subgroup(subgroup, group, ranks, count, index_of(ranks, count, group->rank),
+                         digest(ranks, (size_t)count * sizeof *ranks));
+}
+
+/* What a rank says to ls_group_split. */
+typedef struct choice {
+    int64_t colour, key, rank;
+} choice;
+
+static int by_key(const void *left, const void *right) {
+    const choice *a = left, *b = right;
+    if (a->key != b->key) return a->key < b->key ? -1 : 1;
+    return a->rank < b->rank ? -1 : a->rank > b->rank;
+}
+
+ls_status ls_group_split(ls_group **subgroup, ls_group *group, int colour, int key) {
+    if (!subgroup || !group) return ls_fail(LS_ERR_ARGUMENT, "cannot split a group: the group or the handle is NULL");
+    *subgroup = NULL;
+    group = agreeing(group);
+    LS_TRY(group_check(group));
+    const size_t world_size = (size_t)group->world_size;
+    choice *choices = ls_alloc_array(world_size, sizeof *choices);
+    int *ranks = ls_alloc_array(world_size, sizeof *ranks), count = 0;
+    ls_status status = choices && ranks ? LS_OK : LS_ERR_MEMORY;
+    const choice own = {.colour = colour, .key = key, .rank = group->rank};
+    if (status == LS_OK) status = ls_group_all_gather(group, &own, choices, 3, LS_I64, NULL);
+    if (status == LS_OK) {
+        const uint64_t said = digest(choices, world_size * sizeof *choices);
+        qsort(choices, world_size, sizeof *choices, by_key);
+        for (size_t i = 0; i < world_size; i++)
+            if (choices[i].colour == colour) ranks[count++] = (int)choices[i].rank;
+        status =
+            open_subgroup(subgroup, group, ranks, count, colour < 0 ? -1 : index_of(ranks, count, group->rank), said);
+    }
+    ls_free(choices);
+    ls_free(ranks);
+    return status;
+}
+
+bool ls_group_is_member(const ls_group *group) {
+    return group && !group->is_stranger;
+}
+
+/* --- several, in turn -------------------------------------------------------------------------------------------------- */
+
+static ls_status check_lanes(ls_group *const *groups, int count) {
+    if (!groups || count < 1) return ls_fail(LS_ERR_ARGUMENT, "a round-robin group needs a group");
+    for (int i = 0; i < count; i++) {
+        if (!groups[i] || groups[i]->lanes)
+            return ls_fail(LS_ERR_ARGUMENT, "group %d of a round-robin group is %s", i,
+                           groups[i] ? "one itself" : "NULL");
+        LS_TRY(group_check(groups[i]));
+        if (groups[i]->rank != groups[0]->rank || groups[i]->world_size != groups[0]->world_size)
+            return ls_fail(LS_ERR_ARGUMENT,
+                           "group %d of a round-robin group has this process as rank %d of %d, group 0 as rank %d of "
+                           "%d; they have to be of the same ranks",
+                           i, groups[i]->rank, groups[i]->world_size, groups[0]->rank, groups[0]->world_size);
+    }
+    return LS_OK;
+}
+
+ls_status ls_group_round_robin(ls_group **group, ls_group *const *groups, int count) {
+    if (!group) return ls_fail(LS_ERR_ARGUMENT, "cannot make a round-robin group: the handle is NULL");
+    *group = NULL;
+    LS_TRY(check_lanes(groups, count));
+    const ls_group_options options = {
+        .rank = groups[0]->rank, .world_size = groups[0]->world_size, .timeout_ms = groups[0]->timeout_ms};
+    ls_group *made = group_create(&options, &solo_backend);
+    if (!made) return LS_ERR_MEMORY;
+    ls_status status = group_open_state(made, NULL, NULL, 0);
+    if (status == LS_OK && !(made->lanes = ls_alloc_array((size_t)count, sizeof(ls_group *)))) {
+        ls_group_close(&made);
+        return LS_ERR_MEMORY;
+    }
+    if (status != LS_OK) {
+        group_drop_user(made);
+        return status;
+    }
+    made->lane_count = count;
+    for (int i = 0; i < count; i++) made->lanes[i] = group_keep(groups[i]);
+    *group = made;
+    return LS_OK;
+}
+
+ls_group *group_next_lane(ls_group *group) {
+    if (!group->lanes) return group;
+    const uint64_t turn = atomic_fetch_add_explicit(&group->next_lane, 1, memory_order_relaxed);
+    return group->lanes[turn % (uint64_t)group->lane_count];
+}
