@@ -571,12 +571,14 @@ static void a_view_sees_its_own_keys_alone(void **state) {
     key[sizeof key - 1] = '\0';
     assert_int_equal(ls_store_set(one, key, "x", 1), LS_ERR_ARGUMENT);
     assert_ok(ls_store_set(server, key, "x", 1));
-    assert_int_equal(ls_store_prefix(&two, server, ""), LS_ERR_ARGUMENT);
-    assert_int_equal(ls_store_prefix(&two, server, key), LS_ERR_ARGUMENT);
-    assert_null(two);
+    ls_store *none = server;
+    assert_int_equal(ls_store_prefix(&none, server, ""), LS_ERR_ARGUMENT);
+    assert_null(none);
+    assert_int_equal(ls_store_prefix(&none, server, key), LS_ERR_ARGUMENT);
     /* A view holds what it views. */
     ls_store_close(&server);
     ls_store_close(&one);
+    ls_store_close(&two);
     assert_ok(ls_store_set(inner, "k", "3", 1));
     ls_store_close(&inner);
 }
@@ -611,6 +613,7 @@ static int remove_secret(void **state) {
 
 static int make_secret(void **state) {
     (void)state;
+    ls_note_what_is_there(); /* the hooks are there before any thread */
     const int file = mkstemp(secret_path);
     if (file >= 0) close(file);
     return file < 0;
