@@ -70,7 +70,9 @@ static ls_status time_limit_reached(ls_group *group, const backend_op *op) {
 }
 
 static int64_t limit_of(const ls_group *group, const backend_op *op) {
-    return group->timeout_ms < 0 ? LS_DEADLINE_NEVER : op->start_ns + group->timeout_ms * LS_NS_PER_MS;
+    /* As ls_deadline_after_ms: a limit of centuries is none. */
+    if (group->timeout_ms < 0 || group->timeout_ms > INT64_MAX / LS_NS_PER_MS / 2) return LS_DEADLINE_NEVER;
+    return op->start_ns + group->timeout_ms * LS_NS_PER_MS;
 }
 
 static int64_t earliest(int64_t a, int64_t b) {

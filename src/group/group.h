@@ -116,6 +116,8 @@ void work_append(ls_work *first, ls_work *last);
 /* Takes `work`, the head of the queue, off it; the caller drives. */
 void work_complete(ls_work *work, ls_status status);
 void work_drop(ls_work *work);
+/* Adds `count` to what the pool has. */
+ls_status work_fill_pool(ls_group *group, int count);
 void work_free_pool(ls_group *group);
 size_t call_bytes(const group_call *call);
 

@@ -94,6 +94,14 @@ ls_status post_prepare(ls_group *group) {
     return progress_start(group);
 }
 
+ls_status group_prepare(ls_group *group, int count) {
+    for (int i = 0; i < group->lane_count; i++) LS_TRY(group_prepare(group->lanes[i], count));
+    if (group->lanes) return LS_OK;
+    LS_TRY(group_check(group));
+    LS_TRY(post_prepare(group));
+    return work_fill_pool(group, count);
+}
+
 void post_begin(ls_group *group, const ls_work *work) {
     /* Begun at once if nobody drives: peers see our part, and may have theirs ready. */
     ls_group_progress(group);

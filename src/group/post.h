@@ -37,6 +37,10 @@ typedef struct group_call {
 /* Posts `call` (copied). `work` as in the public calls: NULL blocks. */
 ls_status group_post(ls_group *group, const group_call *call, ls_work **work);
 
+/* Sets aside what posting `count` asynchronous calls at a time needs, so that it cannot fail for lack of memory or threads
+ * on one rank alone. Local. */
+ls_status group_prepare(ls_group *group, int count);
+
 /* When a complete operation was launched and when it ended (base/clock.h). */
 void work_times(const ls_work *work, int64_t *start_ns, int64_t *end_ns);
 

@@ -80,16 +80,29 @@ void work_complete(ls_work *work, ls_status status) {
     work_drop(work);
 }
 
+static void give_to_pool(ls_group *group, ls_work *work) {
+    ls_mutex_lock(&group->lock);
+    work->next = group->pool;
+    group->pool = work;
+    ls_mutex_unlock(&group->lock);
+}
+
 void work_drop(ls_work *work) {
     /* The last holder has to see what the other did. */
     if (atomic_fetch_sub_explicit(&work->holders, 1, memory_order_acq_rel) != 1) return;
     ls_group *group = work->group;
     ls_free(work->counts);
-    ls_mutex_lock(&group->lock);
-    work->next = group->pool;
-    group->pool = work;
-    ls_mutex_unlock(&group->lock);
+    give_to_pool(group, work);
     group_drop_user(group);
+}
+
+ls_status work_fill_pool(ls_group *group, int count) {
+    for (int i = 0; i < count; i++) {
+        ls_work *work = ls_alloc_raw(sizeof *work);
+        if (!work) return LS_ERR_MEMORY;
+        give_to_pool(group, work);
+    }
+    return LS_OK;
 }
 
 void work_free_pool(ls_group *group) {

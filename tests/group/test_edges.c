@@ -1,4 +1,6 @@
 /* test_edges.c: values that are no numbers, ranks that come late to an opening, duplicates of duplicates. */
+#include "base/clock.h"
+#include "base/wait.h"
 #include "support/threads.h"
 
 #include <math.h>
@@ -135,8 +137,25 @@ static void duplicates_of_duplicates_work_until_an_error_says_that_it_is_too_muc
     run_ranks(2, duplicate_deeply, NULL);
 }
 
+static void wait_with_a_limit_of_centuries(const ls_rank *rank) {
+    ls_group_options options = rank_options(rank);
+    options.timeout_ms = INT64_MAX;
+    ls_group *group = NULL;
+    assert_ok(ls_group_open(&group, &options));
+    /* Late enough that rank 0 has to sleep, and so to look at its limit. */
+    if (rank->rank == 1) ls_sleep_until(ls_now_ns() + 50 * LS_NS_PER_MS);
+    assert_ok(ls_group_barrier(group, NULL));
+    ls_group_close(&group);
+}
+
+static void a_limit_of_centuries_is_none(void **state) {
+    (void)state;
+    run_ranks(2, wait_with_a_limit_of_centuries, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_limit_of_centuries_is_none),
         cmocka_unit_test(nan_and_infinity_propagate_on_every_path),
         cmocka_unit_test(a_rank_that_comes_too_late_is_named_and_told_and_all_may_try_again),
         cmocka_unit_test(duplicates_of_duplicates_work_until_an_error_says_that_it_is_too_much),
