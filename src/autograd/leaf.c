@@ -116,6 +116,8 @@ ls_status autograd_leaf_set_hook(ls_tensor *tensor, autograd_leaf_hook hook, voi
     ls_status status = LS_OK;
     autograd_leaf *leaf = record_of(tensor, &status);
     if (!leaf) return status;
+    if (hook && leaf->hook)
+        return ls_fail(LS_ERR_STATE, "its gradient is averaged by another wrap already; close that one first");
     leaf->hook = hook;
     leaf->hook_context = context;
     leaf->hook_index = index;

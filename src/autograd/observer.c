@@ -20,7 +20,20 @@ static listed_observer *find(const autograd_observer *observer) {
 static ls_status reserve(int more_listed, int more_marks) {
     autograd_state *state = autograd_state_here();
     const int count = state->listed_count + more_listed + state->mark_count + more_marks;
-    return autograd_reserve((void **)&state->listed, &state->listed_capacity, count, sizeof state->listed[0]);
+    if (!state->listed) {
+        state->listed = state->few_listed;
+        state->listed_capacity = FEW_LISTED;
+    }
+    if (count <= state->listed_capacity) return LS_OK;
+    /* What is in place is copied, not given back. */
+    const bool is_in_place = state->listed == state->few_listed;
+    listed_observer *list = is_in_place ? NULL : state->listed;
+    int capacity = is_in_place ? 0 : state->listed_capacity;
+    LS_TRY(autograd_reserve((void **)&list, &capacity, count, sizeof list[0]));
+    if (is_in_place) memcpy(list, state->few_listed, sizeof state->few_listed);
+    state->listed = list;
+    state->listed_capacity = capacity;
+    return LS_OK;
 }
 
 static listed_observer *append(const autograd_observer *observer) {

@@ -40,7 +40,8 @@ bool autograd_grad_is_on(void);
 
 /* ---- Leaves ---- */
 
-/* Called when the gradient of `leaf` is complete in this backward, all its contributions added. One hook a leaf; NULL removes. */
+/* Called when the gradient of `leaf` is complete in this backward, all its contributions added. One hook a leaf:
+ * LS_ERR_STATE when there is another; NULL removes. */
 typedef void (*autograd_leaf_hook)(void *context, int index);
 ls_status autograd_leaf_set_hook(ls_tensor *leaf, autograd_leaf_hook hook, void *context, int index);
 

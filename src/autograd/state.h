@@ -15,6 +15,9 @@ typedef struct listed_observer {
     bool takes_part; /* in the backward under way */
 } listed_observer;
 
+/* So many are listed without memory: a rank that could not list its wrap would leave the others waiting in backward. */
+#define FEW_LISTED 8
+
 /* Used by its thread alone. Lists lie in the arena and go back to it when they are empty. */
 typedef struct autograd_state {
     int no_grad_depth;
@@ -30,9 +33,10 @@ typedef struct autograd_state {
     ls_tensor **held;
     int held_count, held_capacity;
 
-    listed_observer *listed;
+    listed_observer *listed;           /* NULL, `few_listed` or from the arena */
     int listed_count, listed_capacity; /* capacity: at least what is listed and the marks of the tape together */
-    struct autograd_node *marks;       /* live nodes that name an observer */
+    listed_observer few_listed[FEW_LISTED];
+    struct autograd_node *marks; /* live nodes that name an observer */
     int mark_count;
 
     struct autograd_node *dying; /* nodes without a holder, about to be freed */

@@ -36,7 +36,7 @@ void autograd_give_back_empty_lists(void) {
         state.held_capacity = 0;
     }
     if (state.listed_count == 0 && state.mark_count == 0) {
-        arena_give(state.listed);
+        if (state.listed != state.few_listed) arena_give(state.listed);
         state.listed = NULL;
         state.listed_capacity = 0;
     }
