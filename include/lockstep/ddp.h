@@ -31,9 +31,11 @@ typedef struct ls_ddp_options {
 
 /* Wraps `module`: compares the parameters of all ranks, broadcasts parameters and buffers from rank 0, lays out the
  * buckets, hooks forward and backward. Collective over `group`, of which the wrap has a duplicate (and it holds the
- * module): either may be closed first. One wrap a module.
+ * module): either may be closed first. One wrap a module and a parameter; the module is
+ * complete when it is wrapped.
  * Errors, alike on all ranks: LS_ERR_MISMATCH names the first parameter that differs and both ranks; LS_ERR_ARGUMENT
- * when no parameter needs a gradient; LS_ERR_MEMORY and those of the group. */
+ * when no parameter needs a gradient; LS_ERR_STATE when another wrap has the module or one of its parameters;
+ * LS_ERR_MEMORY and those of the group. */
 LS_API ls_status ls_ddp_wrap(ls_ddp **ddp, ls_module *module, ls_group *group, const ls_ddp_options *options);
 
 /* Unhooks the module; gradients are forgotten. Local. */
@@ -102,6 +104,8 @@ typedef struct ls_reducer_options {
  * Errors, alike on all ranks: LS_ERR_MISMATCH, LS_ERR_ARGUMENT, LS_ERR_MEMORY and those of the group. */
 LS_API ls_status ls_reducer_create(ls_reducer **reducer, ls_group *group, const ls_gradient *gradients, int count,
                                    const ls_reducer_options *options);
+
+/* Local. Within a step it ends that one: the others' step fails. */
 LS_API void ls_reducer_close(ls_reducer **reducer);
 
 /* The memory of gradient `index`. For those given with NULL it moves when buckets are rebuilt: ask again after each
@@ -115,7 +119,8 @@ LS_API ls_status ls_reducer_begin(ls_reducer *reducer);
  * LS_ERR_ARGUMENT; LS_ERR_STATE outside a step, and for a second mark, which fails the step on all ranks at finish. */
 LS_API ls_status ls_reducer_ready(ls_reducer *reducer, int index);
 
-/* Tells that this rank's step failed (for instance no memory): the peers' step fails too, and all stay in step. */
+/* Tells that this rank's step failed, between steps the next one (for instance no memory): the peers' step fails too,
+ * and all stay in step. */
 LS_API void ls_reducer_fail(ls_reducer *reducer, ls_status status, const char *reason);
 
 /* Ends the step: waits until every gradient is the average. A gradient that was not marked is, with unused-parameter

@@ -22,9 +22,9 @@ static ls_status check_gradient(const ls_gradient *gradient, int index) {
                        ls_dtype_name(gradient->dtype));
     if (gradient->ndim < 0 || gradient->ndim > 8)
         return ls_fail(LS_ERR_ARGUMENT, "gradient \"%s\" has %d dims: expected 0 to 8", gradient->name, gradient->ndim);
-    size_t bytes = ls_dtype_size(gradient->dtype);
+    int64_t bytes = (int64_t)ls_dtype_size(gradient->dtype);
     for (int dim = 0; dim < gradient->ndim; dim++)
-        if (gradient->dims[dim] < 0 || __builtin_mul_overflow(bytes, (size_t)gradient->dims[dim], &bytes))
+        if (gradient->dims[dim] < 0 || __builtin_mul_overflow(bytes, gradient->dims[dim], &bytes))
             return ls_fail(LS_ERR_ARGUMENT, "gradient \"%s\": dim %d is %lld, negative or past what memory can hold",
                            gradient->name, dim, (long long)gradient->dims[dim]);
     return LS_OK;
@@ -37,8 +37,9 @@ static ls_status take_gradients(ls_reducer *reducer, const ls_gradient *gradient
         *own = gradients[i];
         bool has_strides = false;
         for (int dim = 0; dim < own->ndim; dim++) has_strides |= own->strides[dim] != 0;
-        for (int64_t dim = own->ndim - 1, stride = 1; dim >= 0 && !has_strides; stride *= own->dims[dim--])
-            own->strides[dim] = stride;
+        uint64_t stride = 1; /* wraps only where a dim of 0 makes strides meaningless */
+        for (int dim = own->ndim - 1; dim >= 0 && !has_strides; stride *= (uint64_t)own->dims[dim--])
+            own->strides[dim] = (int64_t)stride;
         items[i] = (verify_item){own->name, own->dtype, own->ndim, own->dims, true};
     }
     return LS_OK;
@@ -51,14 +52,6 @@ ls_status ls_reducer_create(ls_reducer **reducer, ls_group *group, const ls_grad
     if (!group || (count > 0 && !gradients) || count < 0)
         return ls_fail(LS_ERR_ARGUMENT, "ls_reducer_create: expected a group and a list of gradients");
     const size_t size = (size_t)count;
-    ls_reducer *made = ls_alloc(sizeof *made);
-    verify_item *items = ls_alloc_array(size, sizeof *items);
-    if (made) made->gradients = ls_alloc_array(size, sizeof *made->gradients);
-    if (!made || !items || !made->gradients) {
-        ls_reducer_close(&made);
-        ls_free(items);
-        return LS_ERR_MEMORY;
-    }
     const reducer_options core_options = {
         .bucket_cap_bytes = options ? options->bucket_cap_bytes : 0,
         .first_bucket_cap_bytes = options ? options->first_bucket_cap_bytes : 0,
@@ -66,7 +59,11 @@ ls_status ls_reducer_create(ls_reducer **reducer, ls_group *group, const ls_grad
         .find_nonfinite = options && options->find_nonfinite,
         .late_use = true,
     };
-    ls_status status = take_gradients(made, gradients, count, items);
+    ls_reducer *made = ls_alloc(sizeof *made);
+    if (!made) return reducer_refuse(group, LS_ERR_MEMORY, &core_options);
+    verify_item *items = ls_alloc_array(size, sizeof *items);
+    made->gradients = ls_alloc_array(size, sizeof *made->gradients);
+    ls_status status = items && made->gradients ? take_gradients(made, gradients, count, items) : LS_ERR_MEMORY;
     status = reducer_init(&made->core, group, status, items, status == LS_OK ? count : 0, &core_options);
     for (int i = 0; i < count && status == LS_OK; i++) made->gradients[i].name = made->core.names[i];
     ls_free(items);
@@ -107,7 +104,14 @@ ls_status ls_reducer_begin(ls_reducer *reducer) {
         return ls_fail(LS_ERR_STATE, "ls_reducer_begin: a step is under way; call ls_reducer_finish first");
     LS_TRY(reducer_rebuild(&reducer->core, move, reducer));
     atomic_store(&reducer->is_stepping, true);
-    return reducer_begin(&reducer->core, LS_OK, NULL, NULL);
+    const ls_status status = reducer_begin(&reducer->core, LS_OK, NULL, NULL);
+    if (status == LS_OK) return LS_OK;
+    /* No step has begun: what little of it there is ends here. */
+    ls_error failure;
+    ls_error_capture(&failure, status);
+    reducer_finish(&reducer->core, status);
+    atomic_store(&reducer->is_stepping, false);
+    return ls_error_raise(&failure);
 }
 
 ls_status ls_reducer_ready(ls_reducer *reducer, int index) {

@@ -28,6 +28,8 @@ struct ls_ddp {
     ls_module *module; /* held */
     ls_reduction core;
     bool keep_local_buffers, is_hooked;
+    int hooked_count;    /* of the leaves */
+    int parameter_count; /* of the module when wrapped, ignored ones too */
     int leaf_count;
     ls_tensor **leaves; /* [leaf_count] held, those that are reduced */
     int bystander_count;
@@ -45,6 +47,7 @@ struct ls_ddp {
     bool *reached;         /* [leaf_count] by the backward under way */
     bool *used;            /* [leaf_count] reached since the last synchronised backward */
     ls_error kept;         /* a failure under no_sync, for the next header */
+    ls_error verdict;      /* of the last backward, until the next forward */
     int64_t forward_start_ns, backward_start_ns;
     ls_ddp_stats stats;
 };
@@ -89,6 +92,7 @@ static ls_status before_forward(void *context) {
     ddp->forward_start_ns = ls_now_ns();
     LS_TRY(autograd_observer_list(&ddp->observer));
     ddp->synchronises = ddp->no_sync_depth == 0;
+    ddp->verdict.status = LS_OK;
     const bool is_first = ddp->is_between_steps;
     ddp->is_between_steps = false;
     if (is_first && ddp->buffers_are_due && !ddp->keep_local_buffers) {
@@ -111,8 +115,14 @@ static ls_tensor *after_forward(void *context, ls_tensor *output) {
 
 /* ---- Backward ---- */
 
-/* A parameter that was frozen when wrapped and takes gradients now would diverge without a word. */
+/* A parameter that was frozen when wrapped, or not there yet, and takes gradients now would diverge without a word. */
 static ls_status check_bystanders(const ls_ddp *ddp) {
+    const int parameter_count = ls_module_parameter_count(ddp->module);
+    if (parameter_count != ddp->parameter_count)
+        return ls_fail(LS_ERR_STATE,
+                       "the module had %d parameters when it was wrapped and has %d now; the new ones would not be "
+                       "averaged: wrap after the module is complete",
+                       ddp->parameter_count, parameter_count);
     for (int i = 0; i < ddp->bystander_count; i++)
         if (ls_tensor_requires_grad(ddp->bystanders[i]))
             return ls_fail(
@@ -130,8 +140,11 @@ static void zero_absent(ls_ddp *ddp) {
             memset(storage_gradient(&ddp->core.storage, i), 0, ddp->core.bytes[i]);
 }
 
+/* After a failed backward nothing is sent until the next forward: of two losses made before it, a rank on which the second
+ * forward failed does not know whether the others run that one by itself. All ranks have the verdict, so all sit it out. */
 static ls_status begin_backward(void *context, ls_status failure) {
     ls_ddp *ddp = context;
+    if (ddp->verdict.status != LS_OK) return ls_error_raise(&ddp->verdict);
     ddp->backward_start_ns = ls_now_ns();
     ddp->is_between_steps = true;
     for (int i = 0; i < ddp->leaf_count; i++) {
@@ -176,6 +189,7 @@ static void take_stats(ls_ddp *ddp, int64_t compute_end_ns) {
 
 static ls_status finish_backward(void *context, ls_status failure) {
     ls_ddp *ddp = context;
+    if (ddp->verdict.status != LS_OK) return ls_error_raise(&ddp->verdict);
     const int64_t compute_end_ns = ls_now_ns();
     if (!ddp->synchronises) {
         if (failure != LS_OK && ddp->kept.status == LS_OK) ls_error_capture(&ddp->kept, failure);
@@ -185,6 +199,7 @@ static ls_status finish_backward(void *context, ls_status failure) {
     ddp->buffers_are_due = true;
     const ls_status status = reducer_finish(&ddp->core, failure);
     if (status != LS_OK) {
+        ls_error_capture(&ddp->verdict, status);
         forget_gradients(ddp); /* undefined now: repeat from the first micro-step */
         return status;
     }
@@ -237,6 +252,7 @@ static ls_status take_tensors(ls_ddp *ddp, const ls_ddp_options *options, item_l
     const int parameter_count = ls_module_parameter_count(ddp->module);
     const int buffer_count = ls_module_buffer_count(ddp->module);
     const size_t count = (size_t)parameter_count + (size_t)buffer_count;
+    ddp->parameter_count = parameter_count;
     LS_TRY(allocate(ddp));
     list->items = ls_alloc_array(count, sizeof *list->items);
     list->dims = ls_alloc_array(count, sizeof *list->dims);
@@ -273,14 +289,17 @@ static ls_status broadcast_state(ls_ddp *ddp) {
     return LS_OK;
 }
 
-/* The module first: when another wrap has hooked it, its leaves are that one's too. */
+/* The module first: when another wrap has hooked it, its leaves are that one's too. Leaves may also be another's through a
+ * module within this one, or around it, or a shared parameter: two averages of one gradient cannot be. */
 static ls_status hook_up(ls_ddp *ddp) {
     const nn_hooks hooks = {.before = before_forward, .after = after_forward, .context = ddp};
     LS_TRY(nn_module_set_hooks(ddp->module, &hooks));
     ddp->is_hooked = true;
     for (int i = 0; i < ddp->leaf_count; i++) {
+        const ls_status status = autograd_leaf_set_hook(ddp->leaves[i], gradient_ready, ddp, i);
+        if (status != LS_OK) return ls_fail_within(status, "parameter \"%s\"", ddp->core.names[i]);
+        ddp->hooked_count++;
         LS_TRY(set_home(ddp, i, storage_gradient(&ddp->core.storage, i)));
-        LS_TRY(autograd_leaf_set_hook(ddp->leaves[i], gradient_ready, ddp, i));
     }
     return LS_OK;
 }
@@ -288,22 +307,18 @@ static ls_status hook_up(ls_ddp *ddp) {
 static void unhook(ls_ddp *ddp) {
     if (!ddp->is_hooked) return;
     nn_module_set_hooks(ddp->module, NULL);
-    for (int i = 0; i < ddp->leaf_count; i++) {
+    for (int i = 0; i < ddp->hooked_count; i++) {
         autograd_leaf_set_hook(ddp->leaves[i], NULL, NULL, 0);
         ls_tensor_zero_grad(ddp->leaves[i]); /* so that leaving the bucket needs no copy and cannot fail */
         autograd_leaf_set_home(ddp->leaves[i], NULL);
     }
 }
 
-static ls_status wrap(ls_ddp *ddp, ls_group *group, const ls_ddp_options *options) {
-    const reducer_options core_options = {.bucket_cap_bytes = options->bucket_cap_bytes,
-                                          .first_bucket_cap_bytes = options->first_bucket_cap_bytes,
-                                          .find_unused_parameters = options->find_unused_parameters,
-                                          .find_nonfinite = options->find_nonfinite,
-                                          .keep_buckets = options->keep_buckets};
+static ls_status wrap(ls_ddp *ddp, ls_group *group, const ls_ddp_options *options,
+                      const reducer_options *core_options) {
     item_list list = {0};
     ls_status status = take_tensors(ddp, options, &list);
-    status = reducer_init(&ddp->core, group, status, list.items, list.count, &core_options);
+    status = reducer_init(&ddp->core, group, status, list.items, list.count, core_options);
     ls_free(list.items);
     ls_free(list.dims);
     if (status == LS_OK) status = broadcast_state(ddp);
@@ -315,15 +330,20 @@ ls_status ls_ddp_wrap(ls_ddp **ddp, ls_module *module, ls_group *group, const ls
     if (!ddp) return ls_fail(LS_ERR_ARGUMENT, "ls_ddp_wrap: the place for the handle is NULL");
     *ddp = NULL;
     if (!module || !group) return ls_fail(LS_ERR_ARGUMENT, "ls_ddp_wrap: expected a module and a group");
-    ls_ddp *made = ls_alloc(sizeof *made);
-    if (!made) return LS_ERR_MEMORY;
     const ls_ddp_options defaults = {0};
     if (!options) options = &defaults;
+    const reducer_options core_options = {.bucket_cap_bytes = options->bucket_cap_bytes,
+                                          .first_bucket_cap_bytes = options->first_bucket_cap_bytes,
+                                          .find_unused_parameters = options->find_unused_parameters,
+                                          .find_nonfinite = options->find_nonfinite,
+                                          .keep_buckets = options->keep_buckets};
+    ls_ddp *made = ls_alloc(sizeof *made);
+    if (!made) return reducer_refuse(group, LS_ERR_MEMORY, &core_options);
     made->module = nn_module_keep(module);
     made->keep_local_buffers = options->keep_local_buffers;
     made->is_between_steps = made->buffers_are_due = true;
     made->observer = (autograd_observer){.begin = begin_backward, .finish = finish_backward, .context = made};
-    const ls_status status = wrap(made, group, options);
+    const ls_status status = wrap(made, group, options, &core_options);
     if (status != LS_OK)
         ls_ddp_close(&made);
     else

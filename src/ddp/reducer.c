@@ -57,13 +57,16 @@ typedef struct bucket_layout {
     bucket_plan plan;
     ls_schedule schedule;
     bucket_slot *slots;
+    void **memory; /* for the addresses of buckets */
 } bucket_layout;
 
 static void layout_clear(bucket_layout *layout) {
     bucket_plan_clear(&layout->plan);
     schedule_clear(&layout->schedule);
     ls_free(layout->slots);
+    ls_free(layout->memory);
     layout->slots = NULL;
+    layout->memory = NULL;
 }
 
 /* Lays buckets out along `order`. Parameters of no elements are in a bucket, but the schedule does not count them. */
@@ -78,7 +81,8 @@ static ls_status layout_init(bucket_layout *layout, const ls_reduction *reducer,
     LS_TRY(bucket_plan_init(&layout->plan, &request));
     int *counted = ls_alloc_array((size_t)reducer->count, sizeof *counted);
     layout->slots = ls_alloc_array((size_t)layout->plan.bucket_count, sizeof *layout->slots);
-    ls_status status = counted && layout->slots ? LS_OK : LS_ERR_MEMORY;
+    layout->memory = ls_alloc_array((size_t)layout->plan.bucket_count, sizeof *layout->memory);
+    ls_status status = counted && layout->slots && layout->memory ? LS_OK : LS_ERR_MEMORY;
     for (int i = 0; i < reducer->count && status == LS_OK; i++)
         counted[i] = reducer->bytes[i] > 0 ? layout->plan.bucket_of[i] : -1;
     if (status == LS_OK) status = schedule_init(&layout->schedule, reducer->count, layout->plan.bucket_count, counted);
@@ -114,7 +118,9 @@ static ls_status prepare(ls_reduction *reducer, const verify_item *items, int it
     for (int i = 0; i < reducer->count; i++) order[i] = reducer->count - 1 - i; /* gradients come from the last layer */
     const ls_status status = layout_init(layout, reducer, order);
     ls_free(order);
-    return status;
+    LS_TRY(status);
+    /* One a gradient at most; header, footer, who used what, and what blocks beside them. */
+    return group_prepare(reducer->group, reducer->count + 4);
 }
 
 static uint64_t options_digest(const reducer_options *options) {
@@ -136,20 +142,45 @@ ls_status reducer_init(ls_reduction *reducer, ls_group *group, ls_status status,
     ls_status group_status = ls_group_duplicate(&reducer->group, group);
     if (group_status == LS_OK) group_status = agreement_init(&reducer->agreement, reducer->group);
     if (group_status != LS_OK) {
+        /* Without memory for an agreement this is how the others hear of it. */
+        ls_error_capture(&failure, group_status);
+        ls_group_abort(reducer->group, failure.text);
         reducer_clear(reducer);
-        return group_status;
+        return ls_error_raise(&failure);
     }
     status = ls_error_raise(&failure);
     if (status == LS_OK) status = prepare(reducer, items, item_count, &layout);
     status = verify_equal(&reducer->agreement, status, items, item_count, options_digest(options));
-    if (status == LS_OK) status = storage_init(&reducer->storage, reducer->group, &layout.plan);
+    if (status == LS_OK) status = storage_init(&reducer->storage, reducer->group, &layout.plan, &layout.memory);
     if (status == LS_OK) adopt(reducer, &layout);
     layout_clear(&layout);
     if (status != LS_OK) reducer_clear(reducer);
     return status;
 }
 
+ls_status reducer_refuse(ls_group *group, ls_status status, const reducer_options *options) {
+    ls_reduction none;
+    return reducer_init(&none, group, status, NULL, 0, options);
+}
+
+/* A step is under way: what was posted reads and writes our memory until it has ended. */
+static void end_step(ls_reduction *reducer) {
+    ls_error last; /* closing is clean-up: the failure that led to it stays this thread's last */
+    ls_error_capture(&last, LS_ERR_ABORTED);
+    ls_group_abort(reducer->group, "the reducer was closed within a step");
+    ls_work_wait(reducer->header_work, 0);
+    ls_work_close(&reducer->header_work);
+    if (reducer->used_work) ls_work_wait(reducer->used_work, 0);
+    ls_work_close(&reducer->used_work);
+    for (int i = 0; i < reducer->work_count; i++) {
+        ls_work_wait(reducer->works[i], 0);
+        ls_work_close(&reducer->works[i]);
+    }
+    ls_error_raise(&last);
+}
+
 void reducer_clear(ls_reduction *reducer) {
+    if (reducer->header_work) end_step(reducer);
     storage_clear(&reducer->storage);
     schedule_clear(&reducer->schedule);
     agreement_clear(&reducer->agreement);
@@ -216,7 +247,7 @@ ls_status reducer_rebuild(ls_reduction *reducer, storage_move move, void *contex
         reducer->rebuild_is_due = false;
         reducer->has_rebuilt = true;
         if (!bucket_plan_equal(&layout.plan, &reducer->storage.plan)) {
-            status = storage_rebuild(&reducer->storage, &layout.plan, reducer->bytes, move, context);
+            status = storage_rebuild(&reducer->storage, &layout.plan, &layout.memory, reducer->bytes, move, context);
             if (status == LS_OK) adopt(reducer, &layout);
             ls_point("ddp.rebuild.moved");
         }

@@ -87,6 +87,11 @@ typedef struct ls_reduction {
  * on all ranks; then nothing is held. */
 ls_status reducer_init(ls_reduction *reducer, ls_group *group, ls_status status, const verify_item *items,
                        int item_count, const reducer_options *options);
+
+/* For a rank that could not even make a reducer: takes part in reducer_init as one that has failed. Returns an error. */
+ls_status reducer_refuse(ls_group *group, ls_status status, const reducer_options *options);
+
+/* Within a step it ends that one: the group is aborted. */
 void reducer_clear(ls_reduction *reducer);
 
 /* Lays the buckets out in the order in which gradients came, when that is due. Collective. `move` is called for each
@@ -107,7 +112,7 @@ ls_status reducer_mark(ls_reduction *reducer, int index);
 /* Whether the gradient is marked in this step already: its bucket may be under way. */
 bool reducer_is_marked(ls_reduction *reducer, int index);
 
-/* This rank's step has failed; the first failure is kept. */
+/* This rank's step, the next one between steps, has failed; the first failure is kept. */
 void reducer_fail(ls_reduction *reducer, ls_status status);
 
 /* Ends the step; returns the same status on all ranks unless the group is lost. Afterwards `used` is the union. */

@@ -167,8 +167,8 @@ ls_status reducer_begin(ls_reduction *reducer, ls_status failure, const bool *re
         return status;
     }
     reducer->step++;
-    reducer->failure.status = reducer->lost.status = LS_OK;
-    note_failure(reducer, failure);
+    reducer->lost.status = LS_OK;
+    note_failure(reducer, failure); /* unless reducer_fail was called before the step */
     reducer->header_is_taken = false;
     reducer->work_count = reducer->ready_count = 0;
     memset(reducer->used, 0, bitmap_words(reducer->count) * sizeof *reducer->used);
@@ -180,7 +180,7 @@ ls_status reducer_begin(ls_reduction *reducer, ls_status failure, const bool *re
         unused += !is_used && used;
     }
     memcpy(reducer->used_here, reducer->used, bitmap_words(reducer->count) * sizeof *reducer->used);
-    reducer->own = (reducer_record){.status = failure,
+    reducer->own = (reducer_record){.status = reducer->failure.status,
                                     .unused_count = (uint32_t)unused,
                                     .step = reducer->step,
                                     .plan_digest = reducer->plan_digest};
@@ -407,6 +407,7 @@ static void clean_up(ls_reduction *reducer, ls_status status) {
     ls_work_close(&reducer->footer_work);
     if (status != LS_OK || reducer->options.keep_buckets) reducer->rebuild_is_due = false;
     ls_mutex_lock(&reducer->lock);
+    reducer->failure.status = LS_OK;
     if (status == LS_OK) status = schedule_settled(&reducer->schedule);
     if (status != LS_OK) schedule_reset(&reducer->schedule);
     ls_mutex_unlock(&reducer->lock);

@@ -11,12 +11,17 @@ static ls_status allocate_bucket(ls_group *group, size_t bytes, void **memory) {
     return bytes > 0 ? ls_group_alloc(group, bytes, memory) : LS_OK;
 }
 
-ls_status storage_init(gradient_storage *storage, ls_group *group, bucket_plan *plan) {
-    *storage = (gradient_storage){.group = group, .plan = *plan};
+/* A layout of which no bucket is allocated yet. */
+static gradient_storage take_over(ls_group *group, bucket_plan *plan, void ***memory) {
+    const gradient_storage taken = {.group = group, .plan = *plan, .memory = *memory};
     *plan = (bucket_plan){0};
+    *memory = NULL;
+    return taken;
+}
+
+ls_status storage_init(gradient_storage *storage, ls_group *group, bucket_plan *plan, void ***memory) {
+    *storage = take_over(group, plan, memory);
     ls_status status = LS_OK;
-    storage->memory = ls_alloc_array((size_t)storage->plan.bucket_count, sizeof *storage->memory);
-    if (!storage->memory) status = LS_ERR_MEMORY;
     for (int bucket = 0; bucket < storage->plan.bucket_count && status == LS_OK; bucket++)
         status = allocate_bucket(group, storage->plan.bytes_of[bucket], &storage->memory[bucket]);
     if (status != LS_OK) storage_clear(storage);
@@ -55,15 +60,13 @@ static ls_status move_members(gradient_storage *old, const gradient_storage *fre
     return LS_OK;
 }
 
-ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, const size_t *bytes, storage_move move,
-                          void *context) {
-    gradient_storage fresh = {.group = storage->group, .plan = *plan};
-    *plan = (bucket_plan){0};
+ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, void ***memory, const size_t *bytes,
+                          storage_move move, void *context) {
+    gradient_storage fresh = take_over(storage->group, plan, memory);
     ls_status status = LS_ERR_MEMORY;
     const bucket_plan *before = &storage->plan;
     int *members_left = ls_alloc_array((size_t)before->bucket_count, sizeof *members_left);
-    fresh.memory = ls_alloc_array((size_t)fresh.plan.bucket_count, sizeof *fresh.memory);
-    if (!members_left || !fresh.memory) goto out;
+    if (!members_left) goto out;
     for (int bucket = 0; bucket < before->bucket_count; bucket++)
         members_left[bucket] = before->first_member[bucket + 1] - before->first_member[bucket];
     for (int bucket = 0; bucket < fresh.plan.bucket_count; bucket++) {
@@ -77,7 +80,7 @@ ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, const si
     status = LS_OK;
 out:
     ls_free(members_left);
-    if (status != LS_OK && fresh.memory) {
+    if (status != LS_OK) {
         storage->abandoned = fresh.memory;
         storage->abandoned_count = fresh.plan.bucket_count;
         fresh.memory = NULL;

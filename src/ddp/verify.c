@@ -57,7 +57,8 @@ static ls_status explain(ls_agreement *agreement, const summary *summaries, cons
     uint64_t *all = ls_alloc_array(width * (size_t)world_size, sizeof *all);
     char(*texts)[DESCRIPTION_BYTES] = ls_alloc_array((size_t)world_size, sizeof *texts);
     char text[DESCRIPTION_BYTES] = {0};
-    if (!own || !all || !texts) goto out;
+    status = agreement_reach(agreement, own && all && texts ? LS_OK : status, 0, AGREE_VERIFY);
+    if (!own || !all || !texts || status != LS_OK) goto out;               /* on all ranks alike */
     for (int i = 0; i < count; i++) own[i] = item_digest(items, count, i); /* past the end: 0, which differs */
     if ((status = agreement_gather(agreement, own, all, width * sizeof *own, 0, AGREE_VERIFY))) goto out;
 

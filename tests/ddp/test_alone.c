@@ -1,6 +1,8 @@
 /* The reducer without our autograd: gradients of the caller's own. Ranks are threads. */
 #include "ddp/rank_results.h"
 
+#include "base/memory.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -301,6 +303,80 @@ static void misuse_is_an_error_that_spoils_nothing(void **state) {
     }
 }
 
+static void close_within_a_step(ls_group *group, rank_result *result) {
+    ls_reducer *reducer = NULL;
+    const ls_gradient gradients[] = {{.name = "a", .dtype = LS_F64, .ndim = 1, .dims = {200000}},
+                                     {.name = "b", .dtype = LS_F64, .ndim = 0}};
+    const ls_reducer_options options = {.bucket_cap_bytes = 1};
+    note_next(result, ls_reducer_create(&reducer, group, gradients, 2, &options));
+    ls_reducer_begin(reducer);
+    ls_reducer_ready(reducer, 1);
+    if (ls_group_rank(group) == 0) {
+        ls_reducer_ready(reducer, 0);
+        note(result, ls_reducer_finish(reducer));
+    }
+    ls_reducer_close(&reducer);
+}
+
+static void a_reducer_closed_within_a_step_leaves_nothing_and_the_others_hear_of_it(void **state) {
+    (void)state;
+    rank_result results[2];
+    const uint64_t live = ls_alloc_live();
+    run_scenario(2, close_within_a_step, results);
+    assert_int_equal(ls_alloc_live(), live);
+    assert_int_equal(results[0].next_status, LS_OK);
+    assert_int_equal(results[0].status, LS_ERR_ABORTED);
+    assert_non_null(strstr(results[0].text, "rank 1"));
+    assert_non_null(strstr(results[0].text, "closed within a step"));
+}
+
+static void fail_before_begin(ls_group *group, rank_result *result) {
+    ls_reducer *reducer = NULL;
+    double gradient = ls_group_rank(group) + 1;
+    const ls_gradient one = {.name = "a", .dtype = LS_F64, .ndim = 0, .gradient = &gradient};
+    ls_reducer_create(&reducer, group, &one, 1, NULL);
+    if (ls_group_rank(group) == 1) ls_reducer_fail(reducer, LS_ERR_IO, "the batch cannot be read");
+    for (int step = 0; step < 2; step++) {
+        gradient = ls_group_rank(group) + 1;
+        ls_reducer_begin(reducer);
+        ls_reducer_ready(reducer, 0);
+        const ls_status status = ls_reducer_finish(reducer);
+        step == 0 ? note(result, status) : note_next(result, status);
+    }
+    result->gradient[0] = gradient;
+    ls_reducer_close(&reducer);
+}
+
+static void a_failure_told_between_steps_fails_the_next_one_on_all_ranks(void **state) {
+    (void)state;
+    rank_result results[2];
+    run_scenario(2, fail_before_begin, results);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(results[rank].status, LS_ERR_IO);
+        assert_string_equal(results[rank].text, "rank 1: the batch cannot be read");
+        assert_int_equal(results[rank].next_status, LS_OK);
+        assert_near(results[rank].gradient[0], 1.5);
+    }
+}
+
+static void past_what_memory_can_hold(ls_group *group, rank_result *result) {
+    ls_reducer *reducer = NULL;
+    ls_gradient huge = {.name = "a", .dtype = LS_F32, .ndim = 1, .dims = {(INT64_C(1) << 62) - 1}};
+    note(result, ls_reducer_create(&reducer, group, &huge, 1, NULL));
+    huge = (ls_gradient){.name = "a", .dtype = LS_F32, .ndim = 3, .dims = {0, INT64_MAX, INT64_MAX}};
+    note_next(result, ls_reducer_create(&reducer, group, &huge, 1, NULL));
+    ls_reducer_close(&reducer);
+}
+
+static void dims_whose_product_no_memory_can_hold_are_refused(void **state) {
+    (void)state;
+    rank_result results[1];
+    run_scenario(1, past_what_memory_can_hold, results);
+    assert_int_equal(results[0].status, LS_ERR_ARGUMENT);
+    assert_non_null(strstr(results[0].text, "past what memory can hold"));
+    assert_int_equal(results[0].next_status, LS_OK); /* a dim of 0: no elements */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_by_hand_are_averaged),
@@ -310,6 +386,9 @@ int main(void) {
         cmocka_unit_test(a_failure_of_the_program_reaches_all_ranks_in_its_own_words),
         cmocka_unit_test(any_thread_may_mark_in_any_order_with_any_buckets),
         cmocka_unit_test(misuse_is_an_error_that_spoils_nothing),
+        cmocka_unit_test(a_reducer_closed_within_a_step_leaves_nothing_and_the_others_hear_of_it),
+        cmocka_unit_test(a_failure_told_between_steps_fails_the_next_one_on_all_ranks),
+        cmocka_unit_test(dims_whose_product_no_memory_can_hold_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

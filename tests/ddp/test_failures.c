@@ -330,6 +330,35 @@ static void a_gradient_that_is_not_finite_is_named_on_all_ranks_and_nobody_updat
     assert_next_step_is_right(results, 2, 1.5);
 }
 
+/* Two forwards, the second fails on rank 1; two backwards. */
+static void two_losses_one_missing_on_rank_1(ls_group *group, rank_result *result) {
+    LEARN(1, NULL);
+    ls_tensor *batch = scalar_batch(&(double){rank + 1}, 1);
+    for (int step = 0; step < 2; step++) {
+        ls_step_begin();
+        ls_tensor *first = ls_mean(ls_module_forward(model.module, batch));
+        ls_tensor *second = ls_mean(ls_module_forward(model.module, rank == 1 && step == 0 ? NULL : batch));
+        ls_backward(first);
+        ls_backward(second);
+        status = ls_step_end();
+        step == 0 ? note(result, status) : note_next(result, status);
+    }
+    note_next_gradients(result, &model);
+    ls_tensor_close(&batch);
+    DONE;
+}
+
+static void a_second_loss_missing_on_one_rank_fails_that_step_and_no_other(void **state) {
+    (void)state;
+    rank_result results[2];
+    run_scenario(2, two_losses_one_missing_on_rank_1, results);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(results[rank].status, LS_ERR_ARGUMENT);
+        assert_string_equal(results[rank].text, results[0].text);
+    }
+    assert_next_step_is_right(results, 2, 3); /* 1.5 of each loss */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unused_parameter_is_an_error_of_the_same_backward_on_all_ranks),
@@ -342,6 +371,7 @@ int main(void) {
         cmocka_unit_test(forwards_without_gradients_send_nothing),
         cmocka_unit_test(a_parameter_thawed_on_one_rank_is_named_on_all),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_named_on_all_ranks_and_nobody_updates),
+        cmocka_unit_test(a_second_loss_missing_on_one_rank_fails_that_step_and_no_other),
         cmocka_unit_test(a_parameter_frozen_after_wrapping_is_an_error_or_with_search_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -229,6 +229,59 @@ static void a_layer_without_elements_trains(void **state) {
     }
 }
 
+/* The child of a wrapped module shares its leaves, whichever is wrapped first. */
+static void wrap_a_part(ls_group *group, rank_result *result) {
+    ls_module *layer = NULL, *net = NULL;
+    ls_ddp *whole = NULL, *part = NULL;
+    assert_ok(ls_linear_create(&layer, 1, 1, NULL));
+    assert_ok(ls_sequential_create(&net, (ls_child[]){{.module = layer}, {0}}));
+    assert_ok(ls_ddp_wrap(&whole, net, group, NULL));
+    note(result, ls_ddp_wrap(&part, ls_module_child(net, "0"), group, NULL));
+    ls_ddp_close(&part);
+    ls_tensor *batch = NULL;
+    assert_ok(ls_tensor_create(&batch, LS_F32, 2, (int64_t[]){1, 1}));
+    ls_tensor_copy_in(batch, &(float){(float)ls_group_rank(group) + 1});
+    ls_step_begin();
+    ls_backward(ls_mean(ls_module_forward(net, batch)));
+    note_next(result, ls_step_end());
+    result->gradient[0] = ls_tensor_item(ls_tensor_grad(ls_module_parameter(net, 0)));
+    ls_tensor_close(&batch);
+    ls_ddp_close(&whole);
+    ls_module_close(&net);
+}
+
+static void wrapping_a_part_of_a_wrapped_module_is_refused_and_the_first_wrap_goes_on(void **state) {
+    (void)state;
+    rank_result results[2];
+    run_scenario(2, wrap_a_part, results);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(results[rank].status, LS_ERR_STATE);
+        assert_non_null(strstr(results[rank].text, "another wrap"));
+        assert_int_equal(results[rank].next_status, LS_OK);
+        assert_near(results[rank].gradient[0], 1.5);
+    }
+}
+
+static void grow_after_wrapping(ls_group *group, rank_result *result) {
+    LEARN(1, NULL);
+    ls_tensor *late = NULL;
+    assert_ok(ls_tensor_create(&late, LS_F64, 2, (int64_t[]){1, 1}));
+    assert_ok(ls_module_add_parameter(model.module, "late", late));
+    model.used = A | B;
+    note(result, scalar_step(&model, rank + 1));
+    DONE;
+}
+
+static void a_parameter_added_after_wrapping_is_an_error(void **state) {
+    (void)state;
+    rank_result results[2];
+    run_scenario(2, grow_after_wrapping, results);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(results[rank].status, LS_ERR_STATE);
+        assert_non_null(strstr(results[rank].text, "had 1 parameters when it was wrapped and has 2"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_that_differ_are_named_by_their_first_difference_on_all_ranks),
@@ -238,6 +291,8 @@ int main(void) {
         cmocka_unit_test(handles_close_in_any_order),
         cmocka_unit_test(a_second_wrap_is_refused_and_the_first_goes_on),
         cmocka_unit_test(a_layer_without_elements_trains),
+        cmocka_unit_test(wrapping_a_part_of_a_wrapped_module_is_refused_and_the_first_wrap_goes_on),
+        cmocka_unit_test(a_parameter_added_after_wrapping_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
