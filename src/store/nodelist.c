@@ -87,7 +87,7 @@ static int64_t count_item(const char **at, int64_t counts[MOST_RANGES], int *bra
 /* Host `index` of the item at `at`. False: it does not fit. */
 static bool print_item(const char *at, int64_t index, const int64_t counts[MOST_RANGES], int brackets, char *host,
                        size_t bytes) {
-    int64_t chosen[MOST_RANGES];
+    int64_t chosen[MOST_RANGES] = {0};
     for (int i = brackets - 1; i >= 0; i--) {
         chosen[i] = index % counts[i];
         index /= counts[i];

@@ -2,4 +2,4 @@
 foreach(test file tcp)
     target_link_libraries(test_store_${test} PRIVATE ls_group)
 endforeach()
-set_tests_properties(store.tcp PROPERTIES PROCESSORS 2)
+set_tests_properties(store.tcp PROPERTIES PROCESSORS 2 TIMEOUT 300)
