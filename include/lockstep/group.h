@@ -60,7 +60,8 @@ typedef struct ls_group_options {
 } ls_group_options;
 
 /* Opens the group of all ranks and waits for them. `options` NULL means all defaults: the environment of `lockstep
- * run`, which uses torchrun's names, or of mpirun and mpiexec, and without any a world of one rank.
+ * run`, of torchrun, of Slurm's srun, of mpirun and mpiexec, or torchrun's names set by hand, and without any a world of
+ * one rank; docs/start-up.md says how ranks find each other.
  * Errors: LS_ERR_ENVIRONMENT (RANK without WORLD_SIZE, a rank out of range, ...), LS_ERR_TIMEOUT naming who did not
  * come, LS_ERR_MEMORY, LS_ERR_IO, LS_ERR_PEER_LOST, LS_ERR_UNSUPPORTED naming the library and the package that MPI lacks
  * here. On error nothing is left behind. */
