@@ -60,8 +60,9 @@ typedef struct backend_place {
     const char *stale_prefix; /* of these ranks' opening before, which may have left a key; NULL: none */
     int64_t timeout_ms;       /* how long `open` may take, and when that ends */
     int64_t deadline_ns;
-    void *parent;    /* state of the group that this one duplicates; NULL: the group of all ranks */
-    uint64_t number; /* of the operation of `parent` in which all ranks agreed on it */
+    void *parent;     /* state of the group that this one is made of; NULL: the group of all ranks */
+    const int *ranks; /* [world_size] of `parent`, in the order of ours; NULL: all of them, in their order */
+    uint64_t number;  /* of the operation of `parent` in which all its ranks agreed on it */
 } backend_place;
 
 typedef struct ls_backend {

@@ -122,7 +122,7 @@ static ls_status enlist(ls_group *group) {
     return status;
 }
 
-ls_status group_open_state(ls_group *group, const char *stale_prefix, const ls_group *parent, uint64_t number) {
+ls_status group_open_state(ls_group *group, const char *stale_prefix, const group_origin *origin) {
     const backend_place place = {.group = group,
                                  .store = group->store,
                                  .rank = group->rank,
@@ -131,8 +131,9 @@ ls_status group_open_state(ls_group *group, const char *stale_prefix, const ls_g
                                  .stale_prefix = stale_prefix,
                                  .timeout_ms = group->timeout_ms,
                                  .deadline_ns = ls_deadline_after_ms(group->timeout_ms),
-                                 .parent = parent ? parent->state : NULL,
-                                 .number = number};
+                                 .parent = origin ? origin->parent->state : NULL,
+                                 .ranks = origin ? origin->ranks : NULL,
+                                 .number = origin ? origin->number : 0};
     LS_TRY(group->backend->open(&place, &group->state));
     if (group->backend->drivers) group->drivers = group->backend->drivers(group->state);
     LS_TRY(enlist(group));
@@ -145,14 +146,14 @@ ls_status group_open_state(ls_group *group, const char *stale_prefix, const ls_g
 /* Every opening of these ranks has keys of its own: each rank counts how often it has opened, and all come to the same
  * number, since an opening that fails on one fails on all. */
 static ls_status open_counted(ls_group *group) {
-    if (group->world_size == 1 || group->backend->needs_no_store) return group_open_state(group, NULL, NULL, 0);
+    if (group->world_size == 1 || group->backend->needs_no_store) return group_open_state(group, NULL, NULL);
     char key[LS_STORE_KEY_BYTES], stale_prefix[LS_STORE_KEY_BYTES];
     int64_t count = 0;
     snprintf(key, sizeof key, "lockstep/group/opened/%d", group->rank);
     LS_TRY(ls_store_add(group->store, key, 1, &count));
     snprintf(group->prefix, sizeof group->prefix, "lockstep/group/%" PRId64, count);
     snprintf(stale_prefix, sizeof stale_prefix, "lockstep/group/%" PRId64, count - 1);
-    return group_open_state(group, stale_prefix, NULL, 0);
+    return group_open_state(group, stale_prefix, NULL);
 }
 
 static ls_status check_options(const ls_group_options *options, const ls_backend *backend) {

@@ -95,10 +95,17 @@ ls_status group_lose(ls_group *group, ls_status status);
 ls_status group_check(ls_group *group);
 ls_status group_check_thread(const ls_group *group);
 void group_drop_user(ls_group *group);
-/* A group without a state; NULL: memory was refused. Then its state is opened, and it is listed; `parent` NULL: it is made of
+/* What a group is made of; the fields as in backend_place. */
+typedef struct group_origin {
+    const ls_group *parent;
+    const int *ranks;
+    uint64_t number;
+} group_origin;
+
+/* A group without a state; NULL: memory was refused. Then its state is opened, and it is listed; `origin` NULL: it is made of
  * no other. On error the caller drops it. */
 ls_group *group_create(const ls_group_options *options, const ls_backend *backend);
-ls_status group_open_state(ls_group *group, const char *stale_prefix, const ls_group *parent, uint64_t number);
+ls_status group_open_state(ls_group *group, const char *stale_prefix, const group_origin *origin);
 /* related.c: the group that carries the next operation: itself, or of several taken in turn the next. */
 ls_group *group_next_lane(ls_group *group);
 

@@ -17,12 +17,13 @@ static ls_group *agreeing(ls_group *group) {
 }
 
 /* `kind` and a text tell keys of relatives apart. */
-static ls_status open_relative(ls_group *copy, const ls_group *parent, char kind, uint64_t number, int first) {
-    const int length =
-        snprintf(copy->prefix, sizeof copy->prefix, "%s/%c%" PRIu64 ".%d", parent->prefix, kind, number, first);
+static ls_status open_relative(ls_group *copy, const group_origin *origin, char kind) {
+    const ls_group *parent = origin->parent;
+    const int length = snprintf(copy->prefix, sizeof copy->prefix, "%s/%c%" PRIu64 ".%d", parent->prefix, kind,
+                                origin->number, origin->ranks ? origin->ranks[0] : 0);
     if ((size_t)length >= sizeof copy->prefix)
         return ls_fail(LS_ERR_STATE, "rank %d: a group made of a group, too many times over", parent->rank);
-    return group_open_state(copy, NULL, parent, number);
+    return group_open_state(copy, NULL, origin);
 }
 
 static ls_status duplicate_lanes(ls_group **duplicate, ls_group *group) {
@@ -45,10 +46,10 @@ ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group) {
     const ls_group_options options = {
         .store = group->store, .rank = group->rank, .world_size = group->world_size, .timeout_ms = group->timeout_ms};
     ls_group *copy = group_create(&options, group->backend);
-    uint64_t number = 0;
-    ls_status status = group_agree(group, GROUP_DUPLICATE, 0, copy ? LS_OK : LS_ERR_MEMORY, &number);
+    group_origin origin = {.parent = group};
+    ls_status status = group_agree(group, GROUP_DUPLICATE, 0, copy ? LS_OK : LS_ERR_MEMORY, &origin.number);
     if (!copy) return status;
-    if (status == LS_OK) status = open_relative(copy, group, 'd', number, 0);
+    if (status == LS_OK) status = open_relative(copy, &origin, 'd');
     if (status == LS_OK)
         *duplicate = copy;
     else
@@ -104,18 +105,14 @@ static void make_stranger(ls_group *sub, const ls_group *parent, const int *rank
 /* Collective in `parent`. This rank is ranks[own]; negative: it is left out. `said` is the digest of what all ranks should have said alike. */
 static ls_status open_subgroup(ls_group **result, ls_group *parent, const int *ranks, int count, int own,
                                uint64_t said) {
-    if (parent->backend->needs_no_store)
-        return ls_fail(LS_ERR_UNSUPPORTED,
-                       "rank %d: the backend %s has no groups of some ranks yet; shm has, on one host", parent->rank,
-                       parent->backend->name);
     const ls_group_options options = {
         .store = parent->store, .rank = own, .world_size = count, .timeout_ms = parent->timeout_ms};
     const bool is_alone = own < 0 || count == 1;
     ls_group *sub = group_create(&options, is_alone ? &solo_backend : parent->backend);
-    uint64_t number = 0;
-    ls_status status = group_agree(parent, GROUP_SUBGROUP, (size_t)said, sub ? LS_OK : LS_ERR_MEMORY, &number);
+    group_origin origin = {.parent = parent, .ranks = ranks};
+    ls_status status = group_agree(parent, GROUP_SUBGROUP, (size_t)said, sub ? LS_OK : LS_ERR_MEMORY, &origin.number);
     if (!sub) return status;
-    if (status == LS_OK) status = open_relative(sub, parent, 's', number, ranks[0]);
+    if (status == LS_OK) status = open_relative(sub, &origin, 's');
     if (status != LS_OK) {
         group_drop_user(sub);
         return status;
@@ -200,7 +197,7 @@ ls_status ls_group_round_robin(ls_group **group, ls_group *const *groups, int co
         .rank = groups[0]->rank, .world_size = groups[0]->world_size, .timeout_ms = groups[0]->timeout_ms};
     ls_group *made = group_create(&options, &solo_backend);
     if (!made) return LS_ERR_MEMORY;
-    ls_status status = group_open_state(made, NULL, NULL, 0);
+    ls_status status = group_open_state(made, NULL, NULL);
     if (status == LS_OK && !(made->lanes = ls_alloc_array((size_t)count, sizeof(ls_group *)))) {
         ls_group_close(&made);
         return LS_ERR_MEMORY;

@@ -57,6 +57,32 @@ static void two_groups_may_be_duplicated_at_once_in_any_order(void **state) {
     assert_job_succeeded();
 }
 
+static void groups_of_some_ranks_work_beside_each_other(void **state) {
+    run_job(*state, 4, "", WORKER "subgroups");
+    assert_all_done();
+}
+
+static void every_collective_type_and_op_equals_a_serial_oracle(void **state) {
+    char program[512];
+    const unsigned long long seed = (unsigned long long)time(NULL);
+    print_message("seed %llu\n", seed);
+    snprintf(program, sizeof program, LS_TEST_BIN_DIR "/worker_table %llu", seed);
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        run_job(*state, ranks, "LOCKSTEP_BACKEND=mpi", program);
+        assert_job_succeeded();
+    }
+}
+
+static void rows_of_several_pieces_come_whole(void **state) {
+    run_job(*state, 3, "", LS_TEST_BIN_DIR "/worker_table 3 large");
+    assert_job_succeeded();
+}
+
+static void uneven_counts_that_differ_are_named(void **state) {
+    run_job(*state, 3, "", WORKER "uneven");
+    assert_all_done();
+}
+
 static void operations_end_while_nobody_calls(void **state) {
     run_job(*state, 2, "", WORKER "overlap");
     assert_job_succeeded();
@@ -77,6 +103,10 @@ int main(void) {
         MPI_TESTS(a_nan_in_a_maximum_stays),
         MPI_TESTS(groups_live_beside_each_other_on_several_threads_and_open_again),
         MPI_TESTS(two_groups_may_be_duplicated_at_once_in_any_order),
+        MPI_TESTS(groups_of_some_ranks_work_beside_each_other),
+        MPI_TESTS(every_collective_type_and_op_equals_a_serial_oracle),
+        MPI_TESTS(rows_of_several_pieces_come_whole),
+        MPI_TESTS(uneven_counts_that_differ_are_named),
         MPI_TESTS(operations_end_while_nobody_calls),
         MPI_TESTS(group_memory_is_zeroed_pages_and_sizes_must_agree),
     };

@@ -99,7 +99,8 @@ static void check_nan(void) {
     double wide[] = {(double)-rank, rank == 0 ? (double)NAN : 7.0};
     MUST(ls_group_all_reduce(group, values, 3, LS_F32, LS_MAX, NULL) == LS_OK);
     MUST(ls_group_all_reduce(group, wide, 2, LS_F64, LS_MAX, NULL) == LS_OK);
-    MUST(values[0] == (float)(world_size - 1) && isnan(values[1]) && values[2] == 0.0f && !signbit(values[2]));
+    MUST(values[0] == (float)(world_size - 1) && isnan(values[1]));
+    MUST(values[2] == 0.0f && signbit(values[2])); /* of equals the last rank's, on every rank */
     MUST(wide[0] == 0 && isnan(wide[1]));
     ls_group_close(&group);
 }
@@ -151,6 +152,34 @@ static void check_crossed_duplicates(void) {
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < 8; i++) rounds_run_many(groups[i / 4][i % 4], 3, 3);
     for (int i = 0; i < 8; i++) ls_group_close(&groups[i / 4][i % 4]);
+}
+
+/* Groups of some ranks, in an order of their own, beside each other and with a rank that leaves. */
+static void check_subgroups(void) {
+    static const int some[] = {3, 1};
+    ls_group *group = open_group(0), *pair = NULL, *half = NULL, *copy = NULL;
+    MUST(ls_group_subgroup(&pair, group, some, 2) == LS_OK);
+    MUST(ls_group_split(&half, group, rank % 2, -rank) == LS_OK);
+    MUST(ls_group_duplicate(&copy, half) == LS_OK);
+    MUST(ls_group_world_size(half) == world_size / 2);
+    MUST(ls_group_rank(half) == (world_size - 1 - rank) / 2); /* by falling rank */
+    MUST(ls_group_is_member(pair) == (rank % 2 == 1));
+    rounds_run_many(half, 31, 20);
+    if (ls_group_is_member(pair)) {
+        MUST(ls_group_rank(pair) == (rank == 3 ? 0 : 1));
+        rounds_run_many(pair, 41, 20);
+    } else {
+        MUST_FAIL(ls_group_barrier(pair, NULL), LS_ERR_STATE, "no member of this group");
+    }
+    rounds_run_many(group, 51, 10);
+    rounds_run_many(copy, 61, 10);
+    if (rank == 3) ls_group_close(&pair);
+    if (rank == 1) MUST_FAIL(ls_group_barrier(pair, NULL), LS_ERR_PEER_LOST, "rank 0 (");
+    ends_lost = true;
+    ls_group_close(&pair);
+    ls_group_close(&half);
+    ls_group_close(&copy);
+    ls_group_close(&group);
 }
 
 /* What is posted ends while this thread makes no call: the progress thread tests. */
@@ -216,6 +245,21 @@ static void check_mismatched_tags(void) {
     MUST_FAIL(group_post(group, &call, NULL), LS_ERR_MISMATCH, "tag 0x302");
     ls_group_close(&group);
     ends_lost = true;
+}
+
+/* Rank 0 sends rank 2 less than that expects: all ranks learn it. */
+static void check_uneven(void) {
+    ls_group *group = open_group(0);
+    uint8_t send[8] = {0}, receive[8] = {0};
+    const size_t one[] = {1, 1, 1}, two[] = {2, 1, 1};
+    const ls_status status = ls_group_all_to_all_uneven(group, send, one, receive, rank == 2 ? two : one, LS_U8, NULL);
+    const char *sentence = "rank 0 sends 1 elements to rank 2, which expects 2 of it";
+    if (status == LS_OK)
+        MUST_FAIL(ls_group_barrier(group, NULL), LS_ERR_MISMATCH, sentence);
+    else
+        MUST_FAIL(status, LS_ERR_MISMATCH, sentence);
+    ends_lost = true;
+    ls_group_close(&group);
 }
 
 static void check_left(void) {
@@ -327,10 +371,12 @@ static const struct part {
     {"nan", check_nan},
     {"duplicates", check_duplicates},
     {"crossed-duplicates", check_crossed_duplicates},
+    {"subgroups", check_subgroups},
     {"overlap", check_overlap},
     {"memory", check_memory},
     {"mismatch", check_mismatch},
     {"mismatched-tags", check_mismatched_tags},
+    {"uneven", check_uneven},
     {"left", check_left},
     {"early-leaver", check_early_leaver},
     {"abort", check_abort},

@@ -153,6 +153,8 @@ ls_status mpi_load(const ls_backend **backend, int *rank, int *world_size) {
                                           .free = ls_free,
                                           .word_wait = ls_word_wait,
                                           .word_advance = ls_word_advance,
+                                          .dtype_size = ls_dtype_size,
+                                          .kernel_for = reduce_kernel_for,
                                           .describe_call = call_describe,
                                           .agree = group_agree};
     const mpi_family *family = NULL;

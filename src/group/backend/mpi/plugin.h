@@ -11,6 +11,7 @@
 #include "base/wait.h"
 #include "group/backend.h"
 #include "group/describe.h"
+#include "group/reduce.h"
 
 #define MPI_PLUGIN_VERSION 1
 
@@ -23,6 +24,8 @@ typedef struct mpi_services {
     void (*free)(void *memory);
     bool (*word_wait)(ls_word *word, uint32_t seen, int64_t deadline_ns);
     void (*word_advance)(ls_word *word);
+    size_t (*dtype_size)(ls_dtype dtype);
+    const reduce_kernel *(*kernel_for)(ls_dtype dtype, ls_op op);
     const char *(*describe_call)(const group_call *call, char text[CALL_TEXT_BYTES]);
     ls_status (*agree)(ls_group *group, group_kind kind, size_t count, ls_status status, uint64_t *number);
 } mpi_services;

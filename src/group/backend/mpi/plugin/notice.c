@@ -25,8 +25,8 @@ static int notice_bytes(const mpi_notice *notice) {
 
 static void send_to(mpi_letter *letter, int to) {
     MPI_Request *request = &letter->requests[letter->count];
-    if (letter->count == MPI_NEIGHBOURS || MPI_Isend(&letter->notice, notice_bytes(&letter->notice), MPI_BYTE, to,
-                                                     NOTICE_TAG, mpi_here.root, request) != MPI_SUCCESS)
+    if (MPI_Isend(&letter->notice, notice_bytes(&letter->notice), MPI_BYTE, to, NOTICE_TAG, mpi_here.root, request) !=
+        MPI_SUCCESS)
         return;
     letter->count++;
     mpi_here.sent[to]++;
@@ -37,12 +37,7 @@ static void send_letter(mpi_group *mpi) {
     mpi_letter *letter = mpi->letter;
     mpi->letter = NULL;
     pthread_mutex_lock(&mpi_here.lock);
-    for (int distance = 1; distance < mpi->world_size; distance *= 2) {
-        const int after = (mpi->rank + distance) % mpi->world_size;
-        const int before = (mpi->rank - distance + mpi->world_size) % mpi->world_size;
-        send_to(letter, after);
-        if (before != after) send_to(letter, before);
-    }
+    for (int i = 0; i < letter->neighbour_count; i++) send_to(letter, letter->neighbours[i]);
     letter->next = mpi_here.outbox;
     mpi_here.outbox = letter;
     pthread_mutex_unlock(&mpi_here.lock);

@@ -1,107 +1,54 @@
-/* op.c: an operation: non-blocking collectives of MPI, one piece of the data after the other.
+/* op.c: an operation: non-blocking calls of MPI, one piece of the data after the other.
  *
- *     start              all calls are alike           last piece
- *   ---------> comparing ------------------> moving ---------------> done
- *       \____________ not compared ___________/ ^___/ next piece
+ *     start              all calls are alike           last piece of the last part
+ *   ---------> comparing ------------------> moving -------------------------------> done
+ *       \____________ not compared ___________/ ^___/ next piece, next part
  *
- * Calls are compared under LOCKSTEP_DEBUG=detail, and always where memory or a duplicate is agreed on; else only what MPI
- * itself notices is found, which is data of different sizes. Nothing of an operation is done outside `poll`, so whoever
- * drives makes all calls, and the progress thread tests when nobody else does.                                        */
+ * Calls are compared under LOCKSTEP_DEBUG=detail, and always where memory or a group is agreed on; so are the counts of an
+ * uneven all-to-all. Else only what MPI itself notices is found, which is data of different sizes. Nothing of an operation
+ * is done outside `poll`, so whoever drives makes all calls, and the progress thread tests when nobody else does.     */
 #include "group/backend/mpi/plugin/state.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The most bytes of a rank in one collective. MPI counts in int; and Open MPI takes a buffer as large as the piece, which
- * the C library, past 32 MiB, has from the kernel anew each time. A multiple of every element. */
-#define PIECE_BYTES ((size_t)16 << 20)
-
-typedef enum mpi_phase { MPI_COMPARING, MPI_MOVING } mpi_phase;
-
-/* An operation's scratch. */
-typedef struct mpi_scratch {
-    mpi_phase phase;
-    bool is_issued; /* `request` is under way */
-    MPI_Request request;
-    size_t offset, piece_bytes; /* of the piece under way, or next */
-} mpi_scratch;
-
 _Static_assert(sizeof(mpi_scratch) <= sizeof((backend_op *)0)->scratch, "an operation's scratch is too small");
 
-/* --- pieces: begin one collective, return MPI's code ---------------------------------------------------------------- */
-
-static int begin_barrier(const mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
-    (void)op;
-    return MPI_Ibarrier(mpi->data, &s->request);
-}
-
-static int begin_broadcast(const mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
-    return MPI_Ibcast((char *)op->call.data + s->offset, (int)s->piece_bytes, MPI_BYTE, op->call.root, mpi->data,
-                      &s->request);
-}
-
-static int begin_all_reduce(const mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
-    const size_t element_bytes = op->call.count ? op->bytes / op->call.count : 1;
-    MPI_Datatype type;
-    MPI_Op combine;
-    if (!mpi_reduction_for(op->call.dtype, op->call.op, &type, &combine)) return MPI_ERR_OP;
-    return MPI_Iallreduce(MPI_IN_PLACE, (char *)op->call.data + s->offset, (int)(s->piece_bytes / element_bytes), type,
-                          combine, mpi->data, &s->request);
-}
-
-/* Ranks' pieces lie op->bytes apart, however long a piece is. */
-static int begin_gather_of_pieces(const mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
-    MPI_Datatype piece, spread;
-    int code = MPI_Type_contiguous((int)s->piece_bytes, MPI_BYTE, &piece);
-    if (code != MPI_SUCCESS) return code;
-    code = MPI_Type_create_resized(piece, 0, (MPI_Aint)op->bytes, &spread);
-    MPI_Type_free(&piece);
-    if (code != MPI_SUCCESS) return code;
-    code = MPI_Type_commit(&spread);
-    if (code == MPI_SUCCESS)
-        code = MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, (char *)op->call.data + s->offset, 1, spread,
-                              mpi->data, &s->request);
-    MPI_Type_free(&spread); /* goes when the collective is done */
-    return code;
-}
-
-/* MPI wants all ranks to send from their place in the output, or none; ours may differ in that. */
-static int begin_all_gather(const mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
-    char *place = (char *)op->call.data + (size_t)mpi->rank * op->bytes;
-    if (place != op->call.send && s->piece_bytes)
-        memcpy(place + s->offset, (const char *)op->call.send + s->offset, s->piece_bytes);
-    if (s->piece_bytes < op->bytes) return begin_gather_of_pieces(mpi, op, s);
-    return MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, op->call.data, (int)op->bytes, MPI_BYTE, mpi->data,
-                          &s->request);
-}
-
-typedef int (*begin_piece)(const mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+typedef struct kind_of_call {
+    int (*begin)(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+    void (*finish)(mpi_group *mpi, const backend_op *op, mpi_scratch *s); /* of a piece; NULL: nothing is left to do */
+    bool has_parts;                                                       /* one for each rank */
+} kind_of_call;
 
 /* A further kind is a line. */
-static const begin_piece beginnings[GROUP_KIND_COUNT] = {
-    [GROUP_ALL_REDUCE] = begin_all_reduce, [GROUP_BROADCAST] = begin_broadcast, [GROUP_ALL_GATHER] = begin_all_gather,
-    [GROUP_BARRIER] = begin_barrier,       [GROUP_ALLOCATE] = begin_all_gather, [GROUP_DUPLICATE] = begin_all_gather,
+static const kind_of_call kinds[GROUP_KIND_COUNT] = {
+    [GROUP_ALL_REDUCE] = {mpi_begin_reduction, mpi_finish_reduction, false},
+    [GROUP_REDUCE] = {mpi_begin_reduction, mpi_finish_reduction, false},
+    [GROUP_REDUCE_SCATTER] = {mpi_begin_reduction, mpi_finish_reduction, true},
+    [GROUP_BROADCAST] = {mpi_begin_broadcast, NULL, false},
+    [GROUP_ALL_GATHER] = {mpi_begin_all_gather, NULL, false},
+    [GROUP_GATHER] = {mpi_begin_gather, NULL, false},
+    [GROUP_SCATTER] = {mpi_begin_scatter, NULL, false},
+    [GROUP_ALL_TO_ALL] = {mpi_begin_all_to_all, NULL, false},
+    [GROUP_ALL_TO_ALL_UNEVEN] = {mpi_begin_uneven, NULL, true},
+    [GROUP_BARRIER] = {mpi_begin_barrier, NULL, false},
+    [GROUP_ALLOCATE] = {mpi_begin_all_gather, NULL, false},
+    [GROUP_DUPLICATE] = {mpi_begin_all_gather, NULL, false},
+    [GROUP_SUBGROUP] = {mpi_begin_all_gather, NULL, false},
 };
 
 bool mpi_carries(const group_call *call) {
-    MPI_Datatype type;
-    MPI_Op combine;
-    return beginnings[call->kind] &&
-           (call->kind != GROUP_ALL_REDUCE || mpi_reduction_for(call->dtype, call->op, &type, &combine));
-}
-
-/* MPI has no average: a sum, divided. */
-static void divide(const mpi_group *mpi, const backend_op *op, const mpi_scratch *s) {
-    char *piece = (char *)op->call.data + s->offset;
-    if (op->call.dtype == LS_F32)
-        for (size_t i = 0; i < s->piece_bytes / sizeof(float); i++)
-            ((float *)(void *)piece)[i] /= (float)mpi->world_size;
-    else
-        for (size_t i = 0; i < s->piece_bytes / sizeof(double); i++) ((double *)(void *)piece)[i] /= mpi->world_size;
+    const bool combines = kinds[call->kind].begin == mpi_begin_reduction;
+    return kinds[call->kind].begin && (!combines || mpi_reduction_for(call->dtype, call->op));
 }
 
 /* --- comparing ------------------------------------------------------------------------------------------------------ */
+
+static bool is_compared(const group_call *call) {
+    return mpi_here.checks_calls || call->kind == GROUP_ALLOCATE || call->kind == GROUP_DUPLICATE ||
+           call->kind == GROUP_SUBGROUP;
+}
 
 static mpi_record record_of(const group_call *call) {
     return (mpi_record){.tag = call->tag,
@@ -124,7 +71,7 @@ static group_call call_of(const mpi_record *record) {
 static int begin_comparing(const mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
     mpi->records[mpi->rank] = record_of(&op->call);
     return MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, mpi->records, (int)sizeof(mpi_record), MPI_BYTE,
-                          mpi->data, &s->request);
+                          mpi->data, &s->requests[0]);
 }
 
 /* All ranks say the same sentence: the first rank whose call differs from rank 0's, and both calls. */
@@ -141,14 +88,35 @@ static ls_status compare(const mpi_group *mpi, const backend_op *op) {
         services->describe_call(&first, text), other, services->describe_call(&differing, other_text), op->number);
 }
 
+/* How much each rank has for this one. */
+static int begin_counting(const mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
+    return MPI_Ialltoall(op->call.send_counts, (int)sizeof(size_t), MPI_BYTE, mpi->records, (int)sizeof(size_t),
+                         MPI_BYTE, mpi->data, &s->requests[0]);
+}
+
+/* Who sees a difference says so, and its notice tells the others. */
+static ls_status compare_counts(const mpi_group *mpi, const backend_op *op) {
+    const size_t *sent = (const size_t *)(const void *)mpi->records;
+    int other = 0;
+    while (other < mpi->world_size && sent[other] == op->call.receive_counts[other]) other++;
+    if (other == mpi->world_size) return LS_OK;
+    return mpi_here.services->fail(
+        LS_ERR_MISMATCH,
+        "operation %" PRIu64 ", uneven all-to-all: rank %d sends %zu elements to rank %d, which expects %zu of it",
+        op->number, other, sent[other], mpi->rank, op->call.receive_counts[other]);
+}
+
 /* --- the operation -------------------------------------------------------------------------------------------------- */
+
+static mpi_phase phase_after(mpi_phase phase, const group_call *call) {
+    if (phase == MPI_STARTED && is_compared(call)) return MPI_COMPARING;
+    return phase < MPI_COUNTING && call->kind == GROUP_ALL_TO_ALL_UNEVEN ? MPI_COUNTING : MPI_MOVING;
+}
 
 void mpi_start(void *state, backend_op *op) {
     (void)state;
     mpi_scratch *s = (mpi_scratch *)(void *)op->scratch;
-    const bool is_compared =
-        mpi_here.checks_calls || op->call.kind == GROUP_ALLOCATE || op->call.kind == GROUP_DUPLICATE;
-    *s = (mpi_scratch){.phase = is_compared ? MPI_COMPARING : MPI_MOVING};
+    *s = (mpi_scratch){.phase = phase_after(MPI_STARTED, &op->call), .part_bytes = op->bytes};
 }
 
 static backend_progress fail_op(backend_op *op, ls_status status) {
@@ -164,39 +132,61 @@ static backend_progress fail_by(backend_op *op, int code) {
 }
 
 static int begin(mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
+    s->requests[0] = s->requests[1] = MPI_REQUEST_NULL;
+    s->is_begun = true;
+    atomic_store_explicit(&mpi->in_flight, true, memory_order_relaxed);
+    if (s->phase == MPI_COMPARING) return begin_comparing(mpi, op, s);
+    if (s->phase == MPI_COUNTING) return begin_counting(mpi, op, s);
     const size_t left = op->bytes - s->offset;
-    s->piece_bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
-    const int code = s->phase == MPI_COMPARING ? begin_comparing(mpi, op, s) : beginnings[op->call.kind](mpi, op, s);
-    s->is_issued = code == MPI_SUCCESS;
-    atomic_store_explicit(&mpi->in_flight, s->is_issued, memory_order_relaxed);
-    return code;
+    s->piece_bytes = left < MPI_PIECE_BYTES ? left : MPI_PIECE_BYTES;
+    return kinds[op->call.kind].begin(mpi, op, s);
 }
 
-/* What is under way has ended. */
+/* Behind a piece: whether another follows. */
+static bool move_on(const mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
+    s->offset += s->piece_bytes;
+    if (s->offset < s->part_bytes) return true;
+    s->offset = 0;
+    return kinds[op->call.kind].has_parts && ++s->part < mpi->world_size;
+}
+
+/* What was begun has ended. */
 static backend_progress go_on(mpi_group *mpi, backend_op *op, mpi_scratch *s) {
-    s->is_issued = false;
+    s->is_begun = false;
     atomic_store_explicit(&mpi->in_flight, false, memory_order_relaxed);
-    if (s->phase == MPI_COMPARING) {
-        const ls_status status = compare(mpi, op);
+    if (s->phase != MPI_MOVING) {
+        const ls_status status = s->phase == MPI_COMPARING ? compare(mpi, op) : compare_counts(mpi, op);
         if (status != LS_OK) return fail_op(op, status);
-        s->phase = MPI_MOVING;
+        s->phase = phase_after(s->phase, &op->call);
         return BACKEND_MOVED;
     }
-    if (op->call.kind == GROUP_ALL_REDUCE && op->call.op == LS_AVERAGE) divide(mpi, op, s);
-    s->offset += s->piece_bytes;
-    if (s->offset < op->bytes) return BACKEND_MOVED;
+    if (kinds[op->call.kind].finish) kinds[op->call.kind].finish(mpi, op, s);
+    if (move_on(mpi, op, s)) return BACKEND_MOVED;
     /* Relaxed: tells peers, in a notice, which operations have our part. */
     atomic_store_explicit(&mpi->done, op->number, memory_order_relaxed);
     return BACKEND_DONE;
+}
+
+static int test(mpi_scratch *s, bool *is_complete) {
+    *is_complete = true;
+    for (int i = 0; i < 2; i++) {
+        int has_ended = 0;
+        if (s->requests[i] == MPI_REQUEST_NULL) continue;
+        const int code = MPI_Test(&s->requests[i], &has_ended, MPI_STATUS_IGNORE);
+        if (code != MPI_SUCCESS) return code;
+        *is_complete = *is_complete && has_ended;
+    }
+    return MPI_SUCCESS;
 }
 
 backend_progress mpi_poll(void *state, backend_op *op) {
     mpi_group *mpi = state;
     mpi_scratch *s = (mpi_scratch *)(void *)op->scratch;
     atomic_store_explicit(&mpi->poller, pthread_self(), memory_order_relaxed);
-    int code = MPI_SUCCESS, is_complete = 0;
-    if (!s->is_issued) code = begin(mpi, op, s);
-    if (code == MPI_SUCCESS) code = MPI_Test(&s->request, &is_complete, MPI_STATUS_IGNORE);
+    int code = MPI_SUCCESS;
+    bool is_complete = false;
+    if (!s->is_begun) code = begin(mpi, op, s);
+    if (code == MPI_SUCCESS) code = test(s, &is_complete);
     if (code != MPI_SUCCESS) return fail_by(op, code);
     return is_complete ? go_on(mpi, op, s) : BACKEND_PENDING;
 }

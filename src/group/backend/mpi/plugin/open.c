@@ -63,16 +63,19 @@ static ls_status meet(const backend_place *place) {
 /* --- one group's own ------------------------------------------------------------------------------------------------ */
 
 /* The tag tells duplicates apart that several threads make of one group at the same time. */
-static ls_status make_control(MPI_Comm *control, const mpi_group *parent, uint64_t number) {
-    const int tag = (int)(number % 32768); /* the least that any MPI allows as the largest */
+static ls_status make_control(MPI_Comm *control, const backend_place *place) {
+    const mpi_group *parent = place->parent;
+    const int tag = (int)(place->number % 32768); /* the least that any MPI allows as the largest */
     if (!parent) {
         MPI_TRY(MPI_Comm_dup(mpi_here.root, control), "a communicator of the group");
         return LS_OK;
     }
-    MPI_Group ranks;
-    MPI_TRY(MPI_Comm_group(parent->control, &ranks), "the ranks of the group");
-    const int code = MPI_Comm_create_group(parent->control, ranks, tag, control);
-    MPI_Group_free(&ranks);
+    MPI_Group all, ranks = MPI_GROUP_NULL;
+    MPI_TRY(MPI_Comm_group(parent->control, &all), "the ranks of the group");
+    int code = place->ranks ? MPI_Group_incl(all, place->world_size, place->ranks, &ranks) : MPI_SUCCESS;
+    if (code == MPI_SUCCESS) code = MPI_Comm_create_group(parent->control, place->ranks ? ranks : all, tag, control);
+    if (ranks != MPI_GROUP_NULL) MPI_Group_free(&ranks);
+    MPI_Group_free(&all);
     MPI_TRY(code, "a communicator of the group");
     return LS_OK;
 }
@@ -127,6 +130,7 @@ static void free_memory_of(mpi_group *mpi) {
         mpi_here.services->free(memory->block);
         mpi_here.services->free(memory);
     }
+    mpi_here.services->free(mpi->wide);
     mpi_here.services->free(mpi->records);
     mpi_here.services->free(mpi->letter);
     mpi_here.services->free(mpi);
@@ -149,13 +153,38 @@ static mpi_group *prepare(const backend_place *place) {
     return mpi;
 }
 
+/* Ranks at distances 1, 2, 4, ... both ways, as the communicator of notices counts them. */
+static ls_status find_neighbours(MPI_Comm data, const backend_place *place, mpi_letter *letter) {
+    int ranks[MPI_NEIGHBOURS], count = 0;
+    for (int distance = 1; distance < place->world_size; distance *= 2) {
+        const int after = (place->rank + distance) % place->world_size;
+        const int before = (place->rank - distance + place->world_size) % place->world_size;
+        ranks[count++] = after;
+        if (before != after) ranks[count++] = before;
+    }
+    MPI_Group own, all;
+    MPI_TRY(MPI_Comm_group(data, &own), "the ranks of the group");
+    MPI_TRY(MPI_Comm_group(mpi_here.root, &all), "the ranks of the group");
+    const int code = MPI_Group_translate_ranks(own, count, ranks, all, letter->neighbours);
+    MPI_Group_free(&own);
+    MPI_Group_free(&all);
+    MPI_TRY(code, "the ranks of the group");
+    letter->neighbour_count = count;
+    return LS_OK;
+}
+
 /* Every rank makes the same calls of MPI, whatever it lacks. */
 static ls_status open_over(MPI_Comm control, MPI_Comm data, const backend_place *place, mpi_group **state) {
     int spare_processors = 0;
-    uint64_t number = place->rank == 0 ? atomic_fetch_add(&mpi_here.groups_opened, 1) : 0;
+    /* Of its first rank's counting, so that groups of some ranks differ too. */
+    uint64_t number = (uint64_t)mpi_here.rank << 40 | atomic_fetch_add(&mpi_here.groups_opened, 1);
     LS_TRY(count_spare_processors(data, &spare_processors));
     MPI_TRY(MPI_Bcast(&number, 1, MPI_UINT64_T, 0, data), "numbering the group");
     mpi_group *mpi = prepare(place);
+    if (mpi && find_neighbours(data, place, mpi->letter) != LS_OK) {
+        free_memory_of(mpi);
+        mpi = NULL;
+    }
     if (mpi) {
         mpi->control = control;
         mpi->data = data;
@@ -176,7 +205,7 @@ static ls_status open_group(const backend_place *place, void **state) {
     MPI_Comm control, data;
     mpi_group *mpi = NULL;
     if (!place->parent) LS_TRY(meet(place));
-    LS_TRY(make_control(&control, place->parent, place->number));
+    LS_TRY(make_control(&control, place));
     const int code = MPI_Comm_dup(control, &data);
     if (code == MPI_SUCCESS) {
         const ls_status status = open_over(control, data, place, &mpi);

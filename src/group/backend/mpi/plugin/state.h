@@ -2,7 +2,8 @@
  *
  *   world.c    MPI is initialised and finalised; how its errors read
  *   open.c     a group opens and closes; its memory; the table
- *   op.c       an operation: one non-blocking collective after another, piece by piece
+ *   op.c       an operation: one piece after another
+ *   move.c, reduce.c    pieces of each kind of collective
  *   tables.c   which type and op of MPI's stands for ours
  *   notice.c   ranks tell each other that they leave or have lost the group; sleeping
  *
@@ -28,13 +29,14 @@ typedef struct mpi_notice {
     ls_error why;   /* LS_OK: it left, and the text says who */
 } mpi_notice;
 
-/* Ranks at distances 1, 2, 4, ... both ways: everyone is reached over a few, and connections stay few. */
+/* The most ranks that hear of a notice at once; the others hear of it from them. So connections stay few. */
 #define MPI_NEIGHBOURS 64
 
 /* A notice under way. Made when the group opens, so that leaving needs no memory; MPI owns its bytes until it is sent. */
 typedef struct mpi_letter {
     struct mpi_letter *next;
-    int count;
+    int neighbours[MPI_NEIGHBOURS], neighbour_count; /* ranks of mpi_here.root */
+    int count;                                       /* requests under way */
     MPI_Request requests[MPI_NEIGHBOURS];
     mpi_notice notice;
 } mpi_letter;
@@ -53,7 +55,7 @@ typedef struct mpi_record {
 
 /* A rank's view of its group. `data` carries the collectives, in their order; `control` serves openings of duplicates
  * alone, which may overlap with them.
- *   under the driver         in_flight and poller are written
+ *   under the driver         wide; in_flight and poller are written
  *   mpi_here.lock            next, notice, has_notice, memories
  *   fixed when open returns  everything else                                                                            */
 typedef struct mpi_group {
@@ -66,6 +68,7 @@ typedef struct mpi_group {
     mpi_letter *letter;  /* until it is sent */
     mpi_record *records; /* [world_size] */
     mpi_memory *memories;
+    void *wide;        /* elements that are combined in a wider type; the driver's; NULL until the first */
     mpi_notice notice; /* that hinders the earliest operation */
     bool has_notice;
     _Atomic bool in_flight;     /* MPI may still write to an operation's buffers */
@@ -75,6 +78,30 @@ typedef struct mpi_group {
     _Atomic pthread_t poller; /* the thread that last polled */
     ls_word bell;
 } mpi_group;
+
+/* The most bytes of a rank in one call of MPI. MPI counts in int; and Open MPI takes a buffer as large as the piece, which
+ * the C library, past 32 MiB, has from the kernel anew each time. A multiple of every element. */
+#define MPI_PIECE_BYTES ((size_t)16 << 20)
+
+typedef enum mpi_phase { MPI_STARTED, MPI_COMPARING, MPI_COUNTING, MPI_MOVING } mpi_phase;
+
+/* An operation's scratch. */
+typedef struct mpi_scratch {
+    mpi_phase phase;
+    bool is_begun;           /* a piece is under way */
+    MPI_Request requests[2]; /* of it; the second only between two ranks */
+    int part;
+    size_t part_bytes; /* of this part; most have but one, of op->bytes */
+    size_t offset, piece_bytes;
+} mpi_scratch;
+
+/* How elements of a type are combined by MPI. */
+typedef struct mpi_reduction {
+    bool is_there, commutes, is_widened;
+    MPI_Datatype type;
+    MPI_Op op;
+    MPI_User_function *function; /* of an op of ours; NULL: `op` is MPI's own */
+} mpi_reduction;
 
 /* What belongs to the process, as MPI does.
  *   lock                guards groups, outbox, and what mpi_group says
@@ -91,7 +118,7 @@ typedef struct mpi_process {
     mpi_letter *outbox;
     int *sent;                      /* [world_size]: notices to each rank */
     _Atomic int received;           /* notices */
-    _Atomic uint64_t groups_opened; /* rank 0 counts for all */
+    _Atomic uint64_t groups_opened; /* here */
     _Atomic uint32_t abandoned;     /* operations that MPI never ended and cannot take back */
 } mpi_process;
 
@@ -115,9 +142,20 @@ void mpi_start(void *state, backend_op *op);
 backend_progress mpi_poll(void *state, backend_op *op);
 bool mpi_carries(const group_call *call);
 
-/* tables.c: false where MPI has nothing that fits. */
-bool mpi_reduction_for(ls_dtype dtype, ls_op op, MPI_Datatype *type, MPI_Op *combine);
+/* reduce.c, move.c: begin one piece, `s->piece_bytes` or fewer at `s->offset` of part `s->part`. Return MPI's code. */
+int mpi_begin_reduction(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+void mpi_finish_reduction(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+int mpi_begin_barrier(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+int mpi_begin_broadcast(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+int mpi_begin_all_gather(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+int mpi_begin_gather(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+int mpi_begin_scatter(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+int mpi_begin_all_to_all(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+int mpi_begin_uneven(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+
+/* tables.c */
 ls_status mpi_create_ops(void);
+const mpi_reduction *mpi_reduction_for(ls_dtype dtype, ls_op op); /* NULL: there is none */
 
 /* notice.c */
 ls_status mpi_examine(void *state, backend_op *op);
