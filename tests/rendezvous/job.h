@@ -81,7 +81,7 @@ static inline void job_start(job *self, const char *settings, const char *const 
         for (char *setting = strtok(strdup(settings), " "); setting; setting = strtok(NULL, " ")) putenv(setting);
         dup2(ends[1], STDOUT_FILENO);
         dup2(ends[1], STDERR_FILENO);
-        execvp(arguments[0], (char *const *)(uintptr_t)arguments);
+        execvp(arguments[0], (char *const *)arguments);
         _exit(127);
     }
     close(ends[1]);

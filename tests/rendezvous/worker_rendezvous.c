@@ -22,7 +22,7 @@ static int use(ls_group *group) {
     float sum = (float)rank, *memory = NULL;
     ls_status status = ls_group_all_reduce(group, &sum, 1, LS_F32, LS_SUM, NULL);
     if (status != LS_OK) return report("all-reduce", status);
-    if (sum != (float)(size * (size - 1) / 2)) return report("a wrong sum", LS_ERR_INTERNAL);
+    if (2 * sum != (float)(size * (size - 1))) return report("a wrong sum", LS_ERR_INTERNAL);
     if ((status = ls_group_alloc(group, 100000, (void **)&memory)) != LS_OK) return report("alloc", status);
     memory[7] = 1;
     if ((status = ls_group_all_reduce(group, memory, 10, LS_F32, LS_SUM, NULL)) != LS_OK)

@@ -10,10 +10,11 @@
 /* All hosts of the list, with spaces between them; then it ends. */
 static void assert_expands(const char *list, const char *expected) {
     char all[512] = "", host[64];
+    size_t used = 0;
     ls_status status = LS_OK;
     for (int64_t i = 0; (status = store_nodelist_host(list, i, host, sizeof host)) == LS_OK; i++) {
-        if (i > 0) strcat(all, " ");
-        strcat(all, host);
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i > 0 ? " " : "", host);
+        assert_true(used < sizeof all);
     }
     assert_int_equal(status, LS_END);
     assert_string_equal(all, expected);
