@@ -1,9 +1,10 @@
-/* bring_your_own_gradients.c: the reducer without Lockstep's tensors and tape: a plain loop, gradients computed by hand.
+/* bring_your_own_gradients.c: the reducer without Lockstep's tensors and tape: a plain loop, gradients computed by
+ * hand.
  *
  *     lockstep run -n 2 build/examples/bring_your_own_gradients
  *
- * Fits y = tanh(x w1 + b1) w2 + b2 to a curve. Each rank draws its own samples; the gradients are averaged while the rest are
- * computed, so all ranks take the same steps. Without a launcher it trains alone.                                       */
+ * Fits y = tanh(x w1 + b1) w2 + b2 to a curve. Each rank draws its own samples; the gradients are averaged while the
+ * rest are computed, so all ranks take the same steps. Without a launcher it trains alone.                           */
 #include <lockstep/ddp.h>
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* quickstart.c: the example of section 3.1 of arXiv 2006.15704. The README shows which of its lines make it parallel.
  *
- *     build/bin/lockstep run -n 2 build/examples/quickstart                                                           */
+ *     build/bin/lockstep run -n 2 build/examples/quickstart                                                          */
 #include <lockstep/lockstep.h>
 
 #include <stdio.h>

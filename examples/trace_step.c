@@ -3,7 +3,7 @@
  *     build/bin/lockstep run -n 2 build/examples/trace_step output/trace
  *     scripts/plot-step.sh output/trace output/step              draws one of the steps; or open the files in Perfetto
  *
- * A second argument is the buckets' size in KiB (1024): smaller buckets start earlier, larger ones are fewer.          */
+ * A second argument is the buckets' size in KiB (1024): smaller buckets start earlier, larger ones are fewer.        */
 #include <lockstep/lockstep.h>
 
 #include <stdio.h>

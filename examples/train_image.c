@@ -3,8 +3,8 @@
  *     build/examples/train_image                                      alone
  *     build/bin/lockstep run -n 2 build/examples/train_image          on two processes
  *
- * In the order of the file: the options; a replica (net, wrap, optimizer); one step; an epoch; the test; how much of a step
- * is spent in communication that nothing hides; what is shown and written; main.                                        */
+ * In the order of the file: the options; a replica (net, wrap, optimizer); one step; an epoch; the test; how much of a
+ * step is spent in communication that nothing hides; what is shown and written; main.                                */
 #include <lockstep/lockstep.h>
 
 #include <errno.h>
@@ -56,8 +56,8 @@ static const char usage[] =
     "  --json             prints a JSON object an epoch on standard output, everything else on standard error\n"
     "  --help             this text\n";
 
-/* Ends the program: with the usage, or because the user called it wrongly. Of many ranks the first one speaks; without a
- * launcher a RANK is left over in the shell. */
+/* Ends the program: with the usage, or because the user called it wrongly. Of many ranks the first one speaks; without
+ * a launcher a RANK is left over in the shell. */
 _Noreturn static void leave(const char *what, const char *value) {
     const char *rank = getenv("LOCKSTEP_LAUNCHER_PID") ? getenv("RANK") : NULL;
     const bool is_first = !rank || strcmp(rank, "0") == 0;

@@ -34,8 +34,8 @@ typedef struct ls_ddp_options {
  * module): either may be closed first. One wrap a module and a parameter; the module is complete when it is wrapped.
  *
  * Several wraps in one step: all ranks run their forwards in the same order. A rank whose loss is NULL fails every wrap
- * that has run forward, so let one loss reach them all, or end the step between their losses: else a peer that runs only
- * one of them is waited for by the other, until the group's limit. Used and closed on the thread that trains.
+ * that has run forward, so let one loss reach them all, or end the step between their losses: else a peer that runs
+ * only one of them is waited for by the other, until the group's limit. Used and closed on the thread that trains.
  *
  * Errors, alike on all ranks: LS_ERR_MISMATCH names the first parameter that differs and both ranks; LS_ERR_ARGUMENT
  * when no parameter needs a gradient; LS_ERR_STATE when another wrap has the module or one of its parameters;

@@ -24,26 +24,27 @@ LS_API ls_status ls_store_open_hash(ls_store **store);
 LS_API ls_status ls_store_open_inherited(ls_store **store);
 
 /* A store in the file `path`, which every process opens by the same path, also over a network's file system that knows
- * locks. Keys last while any process has it open: whoever opens it first begins with none, so a file that a killed run left
- * does no harm, and whoever closes it last removes it. Jobs of different ids (LOCKSTEP_JOB, or those of Slurm, torchrun and
- * MPI launchers) that share a path do not see each other's keys. The file belongs to the user, mode 0600.
- * Errors: LS_ERR_ARGUMENT; LS_ERR_IO and LS_ERR_ENVIRONMENT name the path; LS_ERR_FORMAT when it holds something else. */
+ * locks. Keys last while any process has it open: whoever opens it first begins with none, so a file that a killed run
+ * left does no harm, and whoever closes it last removes it. Jobs of different ids (LOCKSTEP_JOB, or those of Slurm,
+ * torchrun and MPI launchers) that share a path do not see each other's keys. The file belongs to the user, mode 0600.
+ * Errors: LS_ERR_ARGUMENT; LS_ERR_IO and LS_ERR_ENVIRONMENT name the path; LS_ERR_FORMAT when it holds something
+ * else. */
 LS_API ls_status ls_store_open_file(ls_store **store, const char *path);
 
 /* A store that one process serves over TCP, on a thread of its own, as long as it has the store open.
  *
- * host         of the server: a name, an IPv4 or IPv6 address ("10.0.0.1", "::1", "[::1]", "fe80::1%eth0"). All addresses
- *              of a name are tried. The server listens on those that are its own, on all where none is.
+ * host         of the server: a name, an IPv4 or IPv6 address ("10.0.0.1", "::1", "[::1]", "fe80::1%eth0"). All
+ *              addresses of a name are tried. The server listens on those that are its own, on all where none is.
  * port         1 to 65535; for the server 0 takes a free one, which ls_store_port tells
  * is_server    true in one process
  * timeout_ms   how long a client looks for the server; 0: 30 minutes; LS_FOREVER
  *
- * Each connection proves that it knows the secret in the file LOCKSTEP_SECRET_FILE (mode 0600, 16 to 1,024 bytes, the same
- * for all) and is of this job, by HMAC-SHA256 both ways. Content is not encrypted. Without a secret only loopback
+ * Each connection proves that it knows the secret in the file LOCKSTEP_SECRET_FILE (mode 0600, 16 to 1,024 bytes, the
+ * same for all) and is of this job, by HMAC-SHA256 both ways. Content is not encrypted. Without a secret only loopback
  * addresses are accepted, unless LOCKSTEP_ALLOW_UNAUTHENTICATED=1.
  *
- * Errors: LS_ERR_ENVIRONMENT (no such host, no secret or another one, another job), LS_ERR_STATE when the port is taken,
- * by both sides at once; LS_ERR_TIMEOUT names the addresses tried; LS_ERR_IO, LS_ERR_MEMORY. */
+ * Errors: LS_ERR_ENVIRONMENT (no such host, no secret or another one, another job), LS_ERR_STATE when the port is
+ * taken, by both sides at once; LS_ERR_TIMEOUT names the addresses tried; LS_ERR_IO, LS_ERR_MEMORY. */
 LS_API ls_status ls_store_open_tcp(ls_store **store, const char *host, int port, bool is_server, int64_t timeout_ms);
 
 /* The TCP port on which this process serves the store; 0 when it does not. */

@@ -4,8 +4,8 @@
  * step (ls_step_begin ... ls_step_end) belongs to the step and is not closed by the caller; one from ls_tensor_create
  * is.
  *
- * A thread keeps the memory of closed tensors for its next ones, so that a training step allocates nothing; it goes back to
- * the system when the thread closes its last tensor, or ends.
+ * A thread keeps the memory of closed tensors for its next ones, so that a training step allocates nothing; it goes
+ * back to the system when the thread closes its last tensor, or ends.
  *
  * A tensor is used by one thread at a time. Ops take NULL for "an earlier op failed" and pass it on.                 */
 #ifndef LOCKSTEP_TENSOR_H

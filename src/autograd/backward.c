@@ -2,12 +2,12 @@
  *
  *     walk         from the loss: which nodes, leaves and observers are reached, how many contributions each leaf gets
  *     begin        every observer that takes part, also when the walk or the forward failed
- *     compute      nodes by falling sequence: an op is newer than all it depends on, so when its turn comes its gradient is
- *                  complete. The order is the same in every run, and with it the order of the sums
+ *     compute      nodes by falling sequence: an op is newer than all it depends on, so when its turn comes its
+ *                  gradient is complete. The order is the same in every run, and with it the order of the sums
  *     finish       every observer that began
  *
  * A node lets go of what it saved as soon as backward has passed it, so that activations make room for gradients.
- * Nothing here recurses, and the walk allocates nothing: nodes and leaves are linked through themselves.               */
+ * Nothing here recurses, and the walk allocates nothing: nodes and leaves are linked through themselves.             */
 #include "autograd/leaf.h"
 #include "autograd/marks.h"
 #include "autograd/op.h"
@@ -196,8 +196,8 @@ static void begin_observers(backward_pass *pass) {
     }
 }
 
-/* The failure that finish hears of is that of forward, begin or backward, the same for all. What finish returns is a verdict
- * that other ranks share: it takes the place of a failure that this rank alone has seen. */
+/* The failure that finish hears of is that of forward, begin or backward, the same for all. What finish returns is a
+ * verdict that other ranks share: it takes the place of a failure that this rank alone has seen. */
 static void finish_observers(backward_pass *pass) {
     const ls_status failure = pass->failure.status;
     ls_error verdict = {.status = LS_OK};

@@ -1,7 +1,8 @@
 /* dropout.c: y = mask x / (1 - probability), the mask drawn by counters.
  *
- * The key of a step's layer comes from seed, step and layer; the counter is the sample's global index and the element's place
- * in logical order, four elements a draw: so a sample gets the same mask on whichever rank, in whichever layout.          */
+ * The key of a step's layer comes from seed, step and layer; the counter is the sample's global index and the element's
+ * place in logical order, four elements a draw: so a sample gets the same mask on whichever rank, in whichever
+ * layout. */
 #include "autograd/op.h"
 #include "autograd/philox.h"
 #include "autograd/random.h"

@@ -18,7 +18,8 @@ autograd_leaf *leaf_of(const ls_tensor *tensor) {
     return attachment && attachment->release == release_attachment ? (autograd_leaf *)attachment : NULL;
 }
 
-/* The record, made when there is none yet; NULL with `*status` set when memory is refused or the tensor cannot be a leaf. */
+/* The record, made when there is none yet; NULL with `*status` set when memory is refused or the tensor cannot be a
+ * leaf. */
 static autograd_leaf *record_of(ls_tensor *tensor, ls_status *status) {
     if (!tensor) {
         *status = ls_fail(LS_ERR_ARGUMENT, "autograd: the leaf is NULL");

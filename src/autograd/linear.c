@@ -1,6 +1,6 @@
 /* linear.c: y = x w^T + b: dx = dy w, dw = dy^T x, db = sum of dy over the batch.
  *
- * The kernel writes dw and db where the leaf wants them, a bucket for instance, storing or adding.                     */
+ * The kernel writes dw and db where the leaf wants them, a bucket for instance, storing or adding.                   */
 #include "autograd/op.h"
 
 enum { INPUT_X, INPUT_WEIGHT, INPUT_BIAS };

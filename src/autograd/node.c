@@ -113,8 +113,8 @@ void node_consume(autograd_node *node) {
     }
 }
 
-/* A node without holders may hold the last reference to the next one, and so on for 100,000 ops: they queue up in `dying`, and
- * the outermost call frees them one by one. */
+/* A node without holders may hold the last reference to the next one, and so on for 100,000 ops: they queue up in
+ * `dying`, and the outermost call frees them one by one. */
 void node_let_go(autograd_node *node) {
     if (!node || atomic_fetch_sub_explicit(&node->holders, 1, memory_order_acq_rel) != 1) return;
     autograd_state *state = autograd_state_here();

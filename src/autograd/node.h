@@ -1,7 +1,8 @@
 /* node.h: the tape: one node an op that ran, with edges to the nodes and leaves that its inputs came from.
  *
- * A tensor holds the node that made it, a node holds its inputs' nodes: what nobody can reach any more is gone. A node saves
- * aliases of tensors (same storage, no node of their own), so that the graph has no cycle and handles may be let go early. */
+ * A tensor holds the node that made it, a node holds its inputs' nodes: what nobody can reach any more is gone. A node
+ * saves aliases of tensors (same storage, no node of their own), so that the graph has no cycle and handles may be let
+ * go early. */
 #ifndef LS_AUTOGRAD_NODE_H
 #define LS_AUTOGRAD_NODE_H
 

@@ -16,7 +16,8 @@ static listed_observer *find(const autograd_observer *observer) {
     return NULL;
 }
 
-/* Room for all that is listed and for every mark of the tape: so a backward that finds a mark can list it without fail. */
+/* Room for all that is listed and for every mark of the tape: so a backward that finds a mark can list it without
+ * fail. */
 static ls_status reserve(int more_listed, int more_marks) {
     autograd_state *state = autograd_state_here();
     const int count = state->listed_count + more_listed + state->mark_count + more_marks;

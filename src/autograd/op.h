@@ -11,7 +11,7 @@
  *         return op_end(&call);                                               the result, or NULL with the failure kept
  *     }
  *
- * A call's status sticks: after a failure every function here does nothing.                                            */
+ * A call's status sticks: after a failure every function here does nothing.                                          */
 #ifndef LS_AUTOGRAD_OP_H
 #define LS_AUTOGRAD_OP_H
 
@@ -26,7 +26,8 @@ typedef struct op_call {
     ls_status status;
 } op_call;
 
-/* Checks that the inputs (NULLs are skipped, the first is none) have one dtype, f32 or f64, and makes the node if needed. */
+/* Checks that the inputs (NULLs are skipped, the first is none) have one dtype, f32 or f64, and makes the node if
+ * needed. */
 op_call op_begin(const autograd_op *op, ls_tensor *const *inputs, int count);
 
 /* Makes the output. True when the call is fine so far, so that the kernel may run. */
@@ -59,14 +60,15 @@ bool op_is_wanted(const backward_call *call, int input);
 /* Fresh memory for the gradient of an input, not zeroed; NULL with the error set: LS_ERR_MEMORY. */
 ls_tensor *op_make_gradient(const backward_call *call, int input);
 
-/* Contributes `*gradient`, of the input's shape and nobody else's, and takes it over: it is NULL afterwards, also on error. */
+/* Contributes `*gradient`, of the input's shape and nobody else's, and takes it over: it is NULL afterwards, also on
+ * error. */
 ls_status op_give(const backward_call *call, int input, ls_tensor **gradient);
 
 /* Contributes the output's own gradient to an input of the same shape, if it is wanted. */
 ls_status op_pass(backward_call *call, int input, bool is_last_use);
 
-/* For kernels that store or add where they are told: where the gradient of an input goes ({NULL} when it is not wanted), and
- * that it is there now. */
+/* For kernels that store or add where they are told: where the gradient of an input goes ({NULL} when it is not
+ * wanted), and that it is there now. */
 ls_status op_target(const backward_call *call, int input, kernels_target *target);
 void op_target_written(const backward_call *call, int input);
 

@@ -1,7 +1,7 @@
 /* reorder.c: flatten, and plain images to nhwc: the logical order stays, dims and layout change.
  *
- * Where the elements lie in that order already, the result is a view; else one pass moves them. Backward is the same the
- * other way round.                                                                                                      */
+ * Where the elements lie in that order already, the result is a view; else one pass moves them. Backward is the same
+ * the other way round.                                                                                               */
 #include "autograd/reorder.h"
 
 #include "autograd/op.h"

@@ -1,7 +1,8 @@
 /* state.h: what autograd keeps for a thread: the step, the scopes, the listed observers, the generators.
  *
- * A scope owns what ops return while it is the innermost one: a step is a scope, and so is each run of a module's forward.
- * What belongs to a scope stands in `held` from its start on; without a scope an op's result is the caller's.            */
+ * A scope owns what ops return while it is the innermost one: a step is a scope, and so is each run of a module's
+ * forward. What belongs to a scope stands in `held` from its start on; without a scope an op's result is the
+ * caller's. */
 #ifndef LS_AUTOGRAD_STATE_H
 #define LS_AUTOGRAD_STATE_H
 

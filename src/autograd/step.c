@@ -3,8 +3,8 @@
  *     held:  [ step's results ... | results of the module that runs | of its child that runs ]
  *              ^ step                ^ scope                           ^ scope
  *
- * A module's scope closes with its forward: what it returned moves down into the scope around, the rest is let go, so that
- * activations live only as long as the tape has saved them.                                                            */
+ * A module's scope closes with its forward: what it returned moves down into the scope around, the rest is let go, so
+ * that activations live only as long as the tape has saved them.                                                     */
 #include "autograd/step.h"
 
 #include "autograd/state.h"

@@ -1,4 +1,5 @@
-/* contents.h: what a checkpoint holds of a module and its optimizer: the tensors under the names they have in the file. */
+/* contents.h: what a checkpoint holds of a module and its optimizer: the tensors under the names they have in the
+ * file. */
 #ifndef LS_CHECKPOINT_CONTENTS_H
 #define LS_CHECKPOINT_CONTENTS_H
 

@@ -1,5 +1,5 @@
-/* load.c: reading a checkpoint back. Everything is read, parsed and compared first; only then is anything written, by steps
- * that cannot fail: so an error leaves module and optimizer as they were. */
+/* load.c: reading a checkpoint back. Everything is read, parsed and compared first; only then is anything written, by
+ * steps that cannot fail: so an error leaves module and optimizer as they were. */
 #include "checkpoint/contents.h"
 #include "checkpoint/metadata.h"
 #include "checkpoint/safetensors.h"

@@ -1,5 +1,5 @@
-/* metadata.c: integers as decimal digits; the learning rate as JSON spells a double, in 17 digits, which name each double
- * exactly. jansson writes and reads it, so that the program's locale (a decimal comma) does not matter. */
+/* metadata.c: integers as decimal digits; the learning rate as JSON spells a double, in 17 digits, which name each
+ * double exactly. jansson writes and reads it, so that the program's locale (a decimal comma) does not matter. */
 #include "checkpoint/metadata.h"
 
 #include "base/error.h"

@@ -13,7 +13,8 @@ ls_status metadata_write(json_t **metadata, const ls_optim *optim, const ls_chec
 /* Reads the training state back. Errors: LS_ERR_MISMATCH when it is not there, LS_ERR_FORMAT. */
 ls_status metadata_read_state(const safetensors *file, ls_checkpoint_state *state);
 
-/* Reads the optimizer's update counts [count] back. Errors: as above; LS_ERR_MISMATCH for another number of parameters. */
+/* Reads the optimizer's update counts [count] back. Errors: as above; LS_ERR_MISMATCH for another number of
+ * parameters. */
 ls_status metadata_read_update_counts(const safetensors *file, int64_t *counts, int count);
 
 #endif

@@ -1,5 +1,5 @@
-/* safetensors.c: the parser. It believes nothing: each number is checked before it is used, each name comes once, and the
- * file is exactly as long as its tensors say.
+/* safetensors.c: the parser. It believes nothing: each number is checked before it is used, each name comes once, and
+ * the file is exactly as long as its tensors say.
  *
  * jansson checks the text (UTF-8, depth, no duplicate keys, integers of 64 bits); the rest is checked here. */
 #include "checkpoint/safetensors.h"

@@ -2,8 +2,8 @@
  *
  *     u64 little-endian: bytes of the header | header: JSON, padded with spaces | data
  *
- * The header maps each name to {"dtype", "shape", "data_offsets": [begin, end)}, relative to the data, and "__metadata__"
- * to texts. The tensors fill the data without hole or overlap, in logical order, little-endian.                    */
+ * The header maps each name to {"dtype", "shape", "data_offsets": [begin, end)}, relative to the data, and
+ * "__metadata__" to texts. The tensors fill the data without hole or overlap, in logical order, little-endian.       */
 #ifndef LS_CHECKPOINT_SAFETENSORS_H
 #define LS_CHECKPOINT_SAFETENSORS_H
 

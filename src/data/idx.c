@@ -1,8 +1,8 @@
 /* idx.c: the IDX format: a big-endian magic number 0x000008NN (unsigned bytes, NN dims), NN big-endian 32-bit dims, the
  * values with the last dim fastest, and nothing after them.
  *
- * No number in the file is believed before it is checked: dims multiply with overflow checks, and memory is asked for only
- * when the file is long enough to hold the values, gzipped at deflate's best ratio or plain. */
+ * No number in the file is believed before it is checked: dims multiply with overflow checks, and memory is asked for
+ * only when the file is long enough to hold the values, gzipped at deflate's best ratio or plain. */
 #include "data/idx.h"
 
 #include "base/error.h"

@@ -13,8 +13,8 @@ typedef struct idx_array {
     uint8_t *values; /* [product of dims], owned */
 } idx_array;
 
-/* Reads an array of exactly `ndim` dims (1 or 3, all but the first positive) from the `size` bytes of a file, gzipped or
- * not. On error `array` is zeroed.
+/* Reads an array of exactly `ndim` dims (1 or 3, all but the first positive) from the `size` bytes of a file, gzipped
+ * or not. On error `array` is zeroed.
  * Errors: LS_ERR_FORMAT (what was expected and found), LS_ERR_MEMORY. */
 ls_status idx_read(idx_array *array, const uint8_t *bytes, size_t size, int ndim);
 

@@ -1,6 +1,7 @@
 /* images.c: data sets of images and labels in IDX files, and where Fashion-MNIST is found.
  *
- * The bytes stay bytes in memory (47 MB for 60,000 images); a table of 256 floats turns a pixel into what the net sees. */
+ * The bytes stay bytes in memory (47 MB for 60,000 images); a table of 256 floats turns a pixel into what the net
+ * sees. */
 #include "data/idx.h"
 
 #include "base/environment.h"

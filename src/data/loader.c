@@ -6,8 +6,9 @@
  * Slots are used in turn, so each side knows by its own count which one is next, and two words are all they share. The
  * reader knows of no end: it goes on into the next epoch; the consumer counts batches and reports the ends.
  *
- * Everything is allocated at creation: a slot has memory for a full batch and tensors over it, one set for full batches and
- * one for a shorter last batch. The memory is freed when the last tensor lets go of it, which may be after the loader. */
+ * Everything is allocated at creation: a slot has memory for a full batch and tensors over it, one set for full batches
+ * and one for a shorter last batch. The memory is freed when the last tensor lets go of it, which may be after the
+ * loader. */
 #include "data/dataset.h"
 #include "data/sampler.h"
 
@@ -43,8 +44,8 @@ typedef struct pool {
     uint8_t *memory;
 } pool;
 
-/*   filled, freed      counters of batches, cut to 32 bits: written by one side (release, after the slot), read by the other
- *                      (acquire, before the slot)
+/*   filled, freed      counters of batches, cut to 32 bits: written by one side (release, after the slot), read by the
+ *                      other (acquire, before the slot)
  *   is_closing         written by the consumer, read by the reader
  *   sampler's order, scratch, reader_...   the reader's while its thread runs; everything else is the consumer's     */
 struct ls_loader {

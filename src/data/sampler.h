@@ -1,8 +1,8 @@
 /* sampler.h: which samples a rank reads, and in which order. Pure: no thread, clock or I/O.
  *
  * An epoch has a global order: a permutation of the samples, the same on every rank. Rank r of W takes places r, r + W,
- * r + 2W, ... of it. So the ranks' k-th batches of B samples are together the places [k W B, (k + 1) W B): exactly what one
- * process with batches of W B takes, and gradients averaged over ranks are its gradients. */
+ * r + 2W, ... of it. So the ranks' k-th batches of B samples are together the places [k W B, (k + 1) W B): exactly what
+ * one process with batches of W B takes, and gradients averaged over ranks are its gradients. */
 #ifndef LS_DATA_SAMPLER_H
 #define LS_DATA_SAMPLER_H
 

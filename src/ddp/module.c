@@ -140,8 +140,9 @@ static void zero_absent(ls_ddp *ddp) {
             memset(storage_gradient(&ddp->core.storage, i), 0, ddp->core.bytes[i]);
 }
 
-/* After a failed backward nothing is sent until the next forward: of two losses made before it, a rank on which the second
- * forward failed does not know whether the others run that one by itself. All ranks have the verdict, so all sit it out. */
+/* After a failed backward nothing is sent until the next forward: of two losses made before it, a rank on which the
+ * second forward failed does not know whether the others run that one by itself. All ranks have the verdict, so all sit
+ * it out. */
 static ls_status begin_backward(void *context, ls_status failure) {
     ls_ddp *ddp = context;
     if (ddp->verdict.status != LS_OK) return ls_error_raise(&ddp->verdict);
@@ -289,8 +290,8 @@ static ls_status broadcast_state(ls_ddp *ddp) {
     return LS_OK;
 }
 
-/* The module first: when another wrap has hooked it, its leaves are that one's too. Leaves may also be another's through a
- * module within this one, or around it, or a shared parameter: two averages of one gradient cannot be. */
+/* The module first: when another wrap has hooked it, its leaves are that one's too. Leaves may also be another's
+ * through a module within this one, or around it, or a shared parameter: two averages of one gradient cannot be. */
 static ls_status hook_up(ls_ddp *ddp) {
     const nn_hooks hooks = {.before = before_forward, .after = after_forward, .context = ddp};
     LS_TRY(nn_module_set_hooks(ddp->module, &hooks));

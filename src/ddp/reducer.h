@@ -88,7 +88,8 @@ typedef struct ls_reduction {
 ls_status reducer_init(ls_reduction *reducer, ls_group *group, ls_status status, const verify_item *items,
                        int item_count, const reducer_options *options);
 
-/* For a rank that could not even make a reducer: takes part in reducer_init as one that has failed. Returns an error. */
+/* For a rank that could not even make a reducer: takes part in reducer_init as one that has failed. Returns an
+ * error. */
 ls_status reducer_refuse(ls_group *group, ls_status status, const reducer_options *options);
 
 /* Within a step it ends that one: the group is aborted. */

@@ -1,4 +1,5 @@
-/* schedule.c: which bucket may start, and when backward is over. Pure: no thread, clock, allocation after setup, or I/O.
+/* schedule.c: which bucket may start, and when backward is over. Pure: no thread, clock, allocation after setup, or
+ * I/O.
  *
  *         schedule_arm              schedule_agreed                schedule_launch (last)
  *   idle --------------> agreeing -----------------> launching -----------------------> draining

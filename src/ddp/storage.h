@@ -13,8 +13,8 @@ typedef struct gradient_storage {
     int abandoned_count;
 } gradient_storage;
 
-/* Takes `plan` and `memory` (zeroed, for the addresses of its buckets) over and allocates the buckets, zeroed. Collective;
- * on error, which is alike on all ranks, nothing is held. */
+/* Takes `plan` and `memory` (zeroed, for the addresses of its buckets) over and allocates the buckets, zeroed.
+ * Collective; on error, which is alike on all ranks, nothing is held. */
 ls_status storage_init(gradient_storage *storage, ls_group *group, bucket_plan *plan, void ***memory);
 void storage_clear(gradient_storage *storage);
 
@@ -24,11 +24,12 @@ void *storage_gradient(const gradient_storage *storage, int parameter);
 /* Moves one gradient while both places exist. */
 typedef ls_status (*storage_move)(void *context, int parameter, void *from, void *to);
 
-/* Lays the gradients out anew by `plan` (taken over with `memory`, as above), bucket by bucket: each new one is allocated and its members, of
- * `bytes` [parameter_count], are moved; their old pages go back at once, and an old bucket as soon as it has no member
- * left. So at any moment memory holds the gradients, one bucket more, and at most two pages a parameter. (Buckets are
- * idle: a rank's memory is its own between reductions.) Collective. After an error some gradients lie in each layout;
- * all memory in use stays until the storage is cleared, which is all that it is good for. */
+/* Lays the gradients out anew by `plan` (taken over with `memory`, as above), bucket by bucket: each new one is
+ * allocated and its members, of `bytes` [parameter_count], are moved; their old pages go back at once, and an old
+ * bucket as soon as it has no member left. So at any moment memory holds the gradients, one bucket more, and at most
+ * two pages a parameter. (Buckets are idle: a rank's memory is its own between reductions.) Collective. After an error
+ * some gradients lie in each layout; all memory in use stays until the storage is cleared, which is all that it is good
+ * for. */
 ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, void ***memory, const size_t *bytes,
                           storage_move move, void *context);
 

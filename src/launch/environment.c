@@ -1,9 +1,9 @@
 /* environment.c: torchrun's variables, so that programs written for it find what they expect, and ours.
  *
- * Whatever the launcher's own shell holds of them is stale: it is replaced, or taken out where this launcher has nothing
- * to say. It opens no port, so MASTER_ADDR and MASTER_PORT are taken out: a program that wants them says so at once,
- * where a left-over address would make it wait for somebody else. `lockstep run -n 2 env MASTER_PORT=... program` sets
- * them on purpose.                                                                                                    */
+ * Whatever the launcher's own shell holds of them is stale: it is replaced, or taken out where this launcher has
+ * nothing to say. It opens no port, so MASTER_ADDR and MASTER_PORT are taken out: a program that wants them says so at
+ * once, where a left-over address would make it wait for somebody else. `lockstep run -n 2 env MASTER_PORT=... program`
+ * sets them on purpose.                                                                                              */
 #include "launch/environment.h"
 
 #include "store/wire.h"

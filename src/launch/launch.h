@@ -1,5 +1,5 @@
-/* launch.h: starts the ranks of a job on this host, serves their store, passes on their lines and signals, and ends with
- * nothing of the job left. The command `lockstep run` and the tests with several ranks both call it.                  */
+/* launch.h: starts the ranks of a job on this host, serves their store, passes on their lines and signals, and ends
+ * with nothing of the job left. The command `lockstep run` and the tests with several ranks both call it.            */
 #ifndef LS_LAUNCH_LAUNCH_H
 #define LS_LAUNCH_LAUNCH_H
 
@@ -36,8 +36,8 @@ typedef struct launch_result {
 } launch_result;
 
 /* Runs the job to its end and reports the first failure on standard error. LS_OK: the job ran, well or badly.
- * Errors: LS_ERR_ARGUMENT (program not found, count out of range; `exit_code` tells which), LS_ERR_MEMORY, LS_ERR_IO. Then not
- * all ranks could be started, those that were have been killed, and nothing is left behind.
+ * Errors: LS_ERR_ARGUMENT (program not found, count out of range; `exit_code` tells which), LS_ERR_MEMORY, LS_ERR_IO.
+ * Then not all ranks could be started, those that were have been killed, and nothing is left behind.
  *
  * For a process of one thread whose only children are the job's: all that become children meanwhile are ended with it.
  * Descriptors 0, 1 and 2 are open. Signal dispositions and mask are as before at the return. */

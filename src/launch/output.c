@@ -1,8 +1,8 @@
 /* output.c: a stream for each pipe of a rank, and two sinks, or one where standard output and error are the same file.
  *
  * A line goes to its sink whole, label and newline included, so lines of ranks never mix. A sink whose reader is slow
- * stops the streams that feed it, and through their pipes the ranks, as a terminal would; the loop goes on. When a reader
- * is gone the streams are closed, and the ranks learn it as they would without a launcher: by SIGPIPE.                 */
+ * stops the streams that feed it, and through their pipes the ranks, as a terminal would; the loop goes on. When a
+ * reader is gone the streams are closed, and the ranks learn it as they would without a launcher: by SIGPIPE.        */
 #include "launch/output.h"
 
 #include "launch/sink.h"
@@ -54,7 +54,8 @@ static launch_sink *sink_of(const launch_output *output, bool is_error) {
     return output->sinks[is_error ? 1 : 0];
 }
 
-/* --- lines --------------------------------------------------------------------------------------------------------- */
+/* --- lines
+ * --------------------------------------------------------------------------------------------------------- */
 
 /* Keeps a line for the report, at the cost of the oldest. */
 static void keep(tail *kept, const char *text, size_t bytes) {
@@ -131,7 +132,8 @@ static void take(stream *from, const char *text, size_t bytes) {
     }
 }
 
-/* --- streams ------------------------------------------------------------------------------------------------------- */
+/* --- streams
+ * ------------------------------------------------------------------------------------------------------- */
 
 static void stream_free(uv_handle_t *handle) {
     stream *closed = handle->data;
@@ -216,7 +218,8 @@ static void eased(void *context) {
     output->changed(output->context);
 }
 
-/* --- the whole ----------------------------------------------------------------------------------------------------- */
+/* --- the whole
+ * ----------------------------------------------------------------------------------------------------- */
 
 static bool is_same_file(int a, int b) {
     struct stat left, right;

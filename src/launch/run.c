@@ -8,13 +8,14 @@
  *   running     all is well; a signal to end (TERM, INT, HUP) is passed on and goes straight to ending
  *   lingering   a rank has failed: the others get a moment to end by themselves, with errors of their own
  *   ending      SIGTERM has gone to every process group (or the user's own signal has)
- *   killing     SIGKILL to all descendants, again and again until none is left; a second signal to end comes here at once
+ *   killing     SIGKILL to all descendants, again and again until none is left; a second signal to end comes here at
+ *               once
  *   draining    no process is left: what they wrote is read to its end and written
  *
- * When the last rank has ended by itself and descendants are left, the job is ending too. The launcher is their subreaper
- * (PR_SET_CHILD_SUBREAPER): whatever a rank leaves behind becomes the launcher's child, also what made a session of its own,
- * so "a child is left" is a question with an exact answer. Sessions (each rank has one) stay known to the watcher until
- * their last process is gone.                                                                                         */
+ * When the last rank has ended by itself and descendants are left, the job is ending too. The launcher is their
+ * subreaper (PR_SET_CHILD_SUBREAPER): whatever a rank leaves behind becomes the launcher's child, also what made a
+ * session of its own, so "a child is left" is a question with an exact answer. Sessions (each rank has one) stay known
+ * to the watcher until their last process is gone.                                                                   */
 #include "launch/launch.h"
 
 #include "launch/cores.h"
@@ -72,7 +73,8 @@ typedef struct job {
     struct rlimit descriptors_before;
 } job;
 
-/* --- ends ---------------------------------------------------------------------------------------------------------- */
+/* --- ends
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void enter_ending(job *self, int signal);
 static void enter_killing(job *self);
@@ -161,7 +163,8 @@ static void enter_ending(job *self, int signal) {
     uv_timer_start(&self->timer, grace_over, (uint64_t)(grace_ms ? grace_ms : GRACE_MS), 0);
 }
 
-/* --- what happens -------------------------------------------------------------------------------------------------- */
+/* --- what happens
+ * -------------------------------------------------------------------------------------------------- */
 
 static bool is_failure(int wait_status) {
     return !(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
@@ -239,7 +242,8 @@ static void signal_received(void *context, int signal) {
     self->was_asked = true;
 }
 
-/* --- the start ----------------------------------------------------------------------------------------------------- */
+/* --- the start
+ * ----------------------------------------------------------------------------------------------------- */
 
 /* The pipes for a rank's output, unless the only rank writes to the launcher's own. */
 static ls_status make_pipes(job *self, int rank, int *output, int *error_output) {
@@ -314,7 +318,8 @@ static ls_status start_all(job *self) {
     return LS_OK;
 }
 
-/* --- the whole ----------------------------------------------------------------------------------------------------- */
+/* --- the whole
+ * ----------------------------------------------------------------------------------------------------- */
 
 /* A rank that may open many descriptors keeps its limit; the launcher needs up to five for each. */
 static void raise_descriptor_limit(job *self) {

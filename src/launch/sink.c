@@ -1,8 +1,8 @@
-/* sink.c: the file descriptions behind 1 and 2 belong to the shell and others too, so O_NONBLOCK must not be set on them,
- * as libuv would. Instead the descriptor is watched by an epoll of its own, which the loop watches; a pipe or terminal that
- * is ready takes PIPE_BUF bytes at once without blocking. Files cannot be watched and are always ready.
+/* sink.c: the file descriptions behind 1 and 2 belong to the shell and others too, so O_NONBLOCK must not be set on
+ * them, as libuv would. Instead the descriptor is watched by an epoll of its own, which the loop watches; a pipe or
+ * terminal that is ready takes PIPE_BUF bytes at once without blocking. Files cannot be watched and are always ready.
  *
- * What is written at once ends with a line where it can, so that other writers of the same pipe tear none.             */
+ * What is written at once ends with a line where it can, so that other writers of the same pipe tear none.           */
 #include "launch/sink.h"
 
 #include "base/error.h"

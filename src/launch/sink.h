@@ -12,7 +12,8 @@
 
 typedef struct launch_sink launch_sink;
 
-/* `eased(context)` is called from the loop when some of what had to wait was written. The descriptor stays the caller's.
+/* `eased(context)` is called from the loop when some of what had to wait was written. The descriptor stays the
+ * caller's.
  * Errors: LS_ERR_MEMORY, LS_ERR_IO. */
 ls_status launch_sink_open(launch_sink **sink, uv_loop_t *loop, int descriptor, void (*eased)(void *context),
                            void *context);

@@ -2,8 +2,8 @@
  * word, kill -9 included, the read returns 0, and the watcher kills every session that the launcher named, and every
  * process that carries the job's identity in its environment (those that made a session of their own).
  *
- * It is a fork of the launcher that never execs: nothing to be found or to fail. It keeps no descriptor but the pipe, so
- * that it holds nobody's output open, and has a session of its own, so that no terminal reaches it.                   */
+ * It is a fork of the launcher that never execs: nothing to be found or to fail. It keeps no descriptor but the pipe,
+ * so that it holds nobody's output open, and has a session of its own, so that no terminal reaches it.               */
 #include "launch/watcher.h"
 
 #include "launch/processes.h"

@@ -3,9 +3,10 @@
  *   1. a session, and with it a process group, of its own: it is signalled and ended whole, and apart from the terminal
  *   2. death of the launcher kills it (PR_SET_PDEATHSIG)
  *   3. unless the launcher has died already: the parent is checked after 2, so no moment is left open
- *   4. standard descriptors, the signal mask, exec; what exec says goes back through a pipe that closes when it succeeds
+ *   4. standard descriptors, the signal mask, exec; what exec says goes back through a pipe that closes when it
+ *   succeeds
  *
- * Between fork and exec only calls that are safe after a fork are made.                                               */
+ * Between fork and exec only calls that are safe after a fork are made.                                              */
 #include "launch/worker.h"
 
 #include "base/environment.h"
@@ -23,7 +24,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* --- the program --------------------------------------------------------------------------------------------------- */
+/* --- the program
+ * --------------------------------------------------------------------------------------------------- */
 
 static bool is_program(const char *path) {
     struct stat about;
@@ -66,7 +68,8 @@ ls_status launch_find_program(const char *name, char **path, int *exit_code) {
     return *path ? LS_OK : LS_ERR_MEMORY;
 }
 
-/* --- the shim ------------------------------------------------------------------------------------------------------ */
+/* --- the shim
+ * ------------------------------------------------------------------------------------------------------ */
 
 static _Noreturn void become_program(const launch_start *start, pid_t launcher, int report) {
     setsid();

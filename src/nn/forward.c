@@ -1,7 +1,7 @@
 /* forward.c: running a module, with hooks around it.
  *
- * The module's scope owns what the callback makes; what it returns moves to the scope around. Hooks run in a scope of their
- * own around that one, where each output has a hold that the hook may exchange.                                        */
+ * The module's scope owns what the callback makes; what it returns moves to the scope around. Hooks run in a scope of
+ * their own around that one, where each output has a hold that the hook may exchange.                                */
 #include "nn/module.h"
 
 #include "autograd/step.h"

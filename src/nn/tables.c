@@ -1,7 +1,8 @@
 /* tables.c: the parameters and buffers of a whole tree under their full names.
  *
  * Made when a tensor or child is added, for the module and for every module above it, so that reading them cannot fail.
- * The order is PyTorch's: a module's own, then its children's, depth first; a tensor that occurs twice (tied) counts once. */
+ * The order is PyTorch's: a module's own, then its children's, depth first; a tensor that occurs twice (tied) counts
+ * once. */
 #include "nn/module.h"
 
 #include "base/error.h"

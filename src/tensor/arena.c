@@ -1,15 +1,15 @@
 /* arena.c: free lists by size class, owned by a thread.
  *
- * A training step asks for the same sizes in every iteration, so a list a size class, never trimmed while anything is in
- * use, makes the second iteration free of malloc. Classes are eight to a doubling: at most an eighth of a block lies idle,
- * and in large blocks that tail is never touched.
+ * A training step asks for the same sizes in every iteration, so a list a size class, never trimmed while anything is
+ * in use, makes the second iteration free of malloc. Classes are eight to a doubling: at most an eighth of a block lies
+ * idle, and in large blocks that tail is never touched.
  *
  *     block in use --- give, by the owner ----> free list of its class --- take --> in use
  *          |                                          ^
  *          +--- give, by another thread --> returned --+ (the owner collects it at its next call)
  *
  * When the last block of an arena comes back, all memory goes to the system: a program that closed everything keeps
- * nothing. When a thread ends, its arena goes as soon as the last block that still lives elsewhere comes back.          */
+ * nothing. When a thread ends, its arena goes as soon as the last block that still lives elsewhere comes back.       */
 #include "tensor/arena.h"
 
 #include "base/error.h"
@@ -94,7 +94,8 @@ static void destroy(arena *own) {
     ls_free(own);
 }
 
-/* The thread ends, or nothing of the arena is in use: keeps no free block. Blocks that other threads hold find an orphan. */
+/* The thread ends, or nothing of the arena is in use: keeps no free block. Blocks that other threads hold find an
+ * orphan. */
 static void retire(void *argument) {
     arena *own = argument;
     here = NULL;

@@ -167,7 +167,8 @@ ls_tensor *ls_tensor_keep(ls_tensor *tensor) {
     return tensor;
 }
 
-/* True for the last holder. Release: what this holder did comes before the end; acquire: the end comes after all of that. */
+/* True for the last holder. Release: what this holder did comes before the end; acquire: the end comes after all of
+ * that. */
 static bool let_go(_Atomic uint32_t *holders) {
     return atomic_fetch_sub_explicit(holders, 1, memory_order_acq_rel) == 1;
 }

@@ -1,7 +1,7 @@
 /* tensor.h: what a tensor is made of: a handle with a shape, over storage that views share.
  *
  * Handles and storages are counted apart. A storage is owned (its elements lie behind it, in one block of the arena) or
- * borrowed (a pointer and a release callback). Rooms above hang their own record on a handle (`attachment`).          */
+ * borrowed (a pointer and a release callback). Rooms above hang their own record on a handle (`attachment`).         */
 #ifndef LS_TENSOR_TENSOR_H
 #define LS_TENSOR_TENSOR_H
 
@@ -45,14 +45,15 @@ ls_status tensor_create_view(ls_tensor **view, const ls_tensor *tensor, int ndim
 /* tensor_create_view under the same dims: the same elements, apart from the tape. */
 ls_status tensor_create_alias(ls_tensor **alias, const ls_tensor *tensor);
 
-/* Tells that the content has changed. A version is a number never given before in this process, so that caches may be keyed
- * by address and version alone. */
+/* Tells that the content has changed. A version is a number never given before in this process, so that caches may be
+ * keyed by address and version alone. */
 void tensor_touch(ls_tensor *tensor);
 
 /* Distances in elements between neighbours along each logical dim. */
 void tensor_strides(const ls_tensor *tensor, int64_t *strides);
 
-/* Whether the elements lie in plain order: always so for the plain layout, and for others when the dims that moved are 1. */
+/* Whether the elements lie in plain order: always so for the plain layout, and for others when the dims that moved are
+ * 1. */
 bool tensor_is_plain(const ls_tensor *tensor);
 
 bool tensor_is_same_shape(const ls_tensor *a, const ls_tensor *b); /* dims, whatever layout and dtype */

@@ -1,8 +1,8 @@
 /* sink.c: Chrome's trace file: "[", events with commas between, "]".
  *
- * Chrome and Perfetto accept an array whose end is missing, so a trace is readable after a crash as long as every event in
- * it is whole. Therefore the buffer is flushed between events only, and after a write that took a part of them (a full
- * disk) the file is cut back to the last whole flush; events after that are counted, not written. */
+ * Chrome and Perfetto accept an array whose end is missing, so a trace is readable after a crash as long as every event
+ * in it is whole. Therefore the buffer is flushed between events only, and after a write that took a part of them (a
+ * full disk) the file is cut back to the last whole flush; events after that are counted, not written. */
 #include "trace/sink.h"
 
 #include "base/error.h"

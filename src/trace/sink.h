@@ -19,7 +19,8 @@ typedef struct trace_sink {
  * Errors: LS_ERR_IO, LS_ERR_MEMORY. */
 ls_status trace_sink_open(trace_sink *sink, const char *directory, int rank);
 
-/* Adds one event: the text of a JSON object, without the comma. Never fails: what cannot be written is counted as lost. */
+/* Adds one event: the text of a JSON object, without the comma. Never fails: what cannot be written is counted as
+ * lost. */
 void trace_sink_add(trace_sink *sink, const char *event, size_t bytes);
 
 /* Completes the array and closes the file. Errors: LS_ERR_IO when events were lost. */

@@ -1,8 +1,8 @@
 /* trace.c: one trace a rank, written by all threads that work for it.
  *
  * The trace is a counted object (base/context.h): the thread that starts it and every thread that ls_thread_start makes
- * afterwards hold it. Stop completes the file and marks the trace; a thread that still refers to it sees the mark at its next
- * span and lets go. So a helper thread may outlive any number of traces.
+ * afterwards hold it. Stop completes the file and marks the trace; a thread that still refers to it sees the mark at
+ * its next span and lets go. So a helper thread may outlive any number of traces.
  *
  * Times are the monotonic clock's, the same for all ranks of a host: their files can be opened side by side.        */
 #include "trace/trace.h"

@@ -1,7 +1,7 @@
 /* gradient_check.h: gradients against central finite differences, for any function of a few tensors.
  *
  * The function's output is weighted element by element and summed, so that every element has a gradient of its own. The
- * differences are taken in f64; the f32 gradients are compared with the f64 ones.                                      */
+ * differences are taken in f64; the f32 gradients are compared with the f64 ones.                                    */
 #ifndef LS_TEST_GRADIENT_CHECK_H
 #define LS_TEST_GRADIENT_CHECK_H
 

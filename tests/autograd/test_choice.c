@@ -1,5 +1,5 @@
-/* test_choice.c: a choice of kernels that cannot be met fails the op, naming the variable. In a program of its own: the choice
- * is read once. */
+/* test_choice.c: a choice of kernels that cannot be met fails the op, naming the variable. In a program of its own: the
+ * choice is read once. */
 #include "autograd/small.h"
 
 #include <stdlib.h>

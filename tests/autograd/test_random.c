@@ -1,4 +1,5 @@
-/* test_random.c: Philox against its authors' vectors; draws that depend on seed, layer, step, sample and element alone. */
+/* test_random.c: Philox against its authors' vectors; draws that depend on seed, layer, step, sample and element
+ * alone. */
 #include "autograd/small.h"
 
 #include "autograd/philox.h"

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Makes a file of `header` and `data_bytes` of data 0, 1, 2, ... in a block of exactly its size, so that AddressSanitizer
- * sees a byte too far. The caller frees. */
+/* Makes a file of `header` and `data_bytes` of data 0, 1, 2, ... in a block of exactly its size, so that
+ * AddressSanitizer sees a byte too far. The caller frees. */
 static uint8_t *make_file(const char *header, size_t data_bytes, size_t *size) {
     const size_t length = strlen(header);
     *size = 8 + length + data_bytes;

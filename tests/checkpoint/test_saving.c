@@ -1,4 +1,5 @@
-/* Failures while a checkpoint is saved or loaded: a full disk, a kill, a reader at the same moment, a fault at every call. */
+/* Failures while a checkpoint is saved or loaded: a full disk, a kill, a reader at the same moment, a fault at every
+ * call. */
 #include "checkpoint/models.h"
 #include "support/faults.h"
 

@@ -64,8 +64,8 @@ static void the_order_depends_on_seed_and_epoch_alone(void **state) {
     data_sampler_free(&other);
 }
 
-/* 24 orders of 4 samples, 24,000 epochs: chi squared with 23 degrees of freedom stays under 60 (p about 1e-5), and the seed
- * is fixed. A biased or short-sighted shuffle is far beyond. */
+/* 24 orders of 4 samples, 24,000 epochs: chi squared with 23 degrees of freedom stays under 60 (p about 1e-5), and the
+ * seed is fixed. A biased or short-sighted shuffle is far beyond. */
 static void every_order_is_equally_likely(void **state) {
     (void)state;
     data_sampler sampler = make(4, (ls_loader_options){.batch = 1, .seed = 3});

@@ -1,5 +1,5 @@
-/* rank_results.h: ranks as threads of the test: each runs a scenario and writes down what it saw; the test asserts afterwards,
- * on its own thread. */
+/* rank_results.h: ranks as threads of the test: each runs a scenario and writes down what it saw; the test asserts
+ * afterwards, on its own thread. */
 #ifndef LS_TEST_RANK_RESULTS_H
 #define LS_TEST_RANK_RESULTS_H
 

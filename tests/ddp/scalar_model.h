@@ -1,5 +1,5 @@
-/* scalar_model.h: y = sum of w x over some of three scalar weights "a", "b", "c": small enough to check by hand. The loss is the
- * mean of y over the batch, so each used weight's gradient is the mean of x. */
+/* scalar_model.h: y = sum of w x over some of three scalar weights "a", "b", "c": small enough to check by hand. The
+ * loss is the mean of y over the batch, so each used weight's gradient is the mean of x. */
 #ifndef LS_TEST_SCALAR_MODEL_H
 #define LS_TEST_SCALAR_MODEL_H
 

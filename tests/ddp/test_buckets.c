@@ -92,7 +92,8 @@ static void a_parameter_above_the_cap_shares_with_nobody(void **state) {
     bucket_plan_clear(&plan);
 }
 
-/* As LeNet: a large layer behind small ones fills the first bucket, so that it need not wait for the layers before it. */
+/* As LeNet: a large layer behind small ones fills the first bucket, so that it need not wait for the layers before
+ * it. */
 static void a_parameter_above_the_first_cap_only_joins_the_first_bucket(void **state) {
     (void)state;
     const test_model model = model_of(4, (size_t[]){10, 1000, 10, 10}, NULL);

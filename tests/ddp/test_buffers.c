@@ -71,7 +71,8 @@ static double buffer(const scalar_model *model, int index) {
     const int before = atomic_load(&broadcasts);                                                     \
     assert_ok(ls_group_barrier(group, NULL))
 
-/* Synchronised, skipped, synchronised, synchronised: buffers are due in the first, behind the first and behind the third. */
+/* Synchronised, skipped, synchronised, synchronised: buffers are due in the first, behind the first and behind the
+ * third. */
 static void four_steps(ls_group *group, rank_result *result, const ls_ddp_options *options) {
     WRAP_BUFFERED(1, options);
     for (int step = 0; step < 4; step++) {

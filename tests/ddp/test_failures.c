@@ -1,4 +1,5 @@
-/* What happens when a step fails: the same verdict on all ranks, the group in step, the next step right. Ranks are threads. */
+/* What happens when a step fails: the same verdict on all ranks, the group in step, the next step right. Ranks are
+ * threads. */
 #include "ddp/rank_results.h"
 
 #include "base/error.h"

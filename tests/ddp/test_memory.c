@@ -1,4 +1,5 @@
-/* Memory: a steady loop allocates nothing; whatever fails while wrapping leaves nothing and fails alike on all ranks. */
+/* Memory: a steady loop allocates nothing; whatever fails while wrapping leaves nothing and fails alike on all
+ * ranks. */
 #include "ddp/rank_results.h"
 #include "support/faults.h"
 

@@ -1,5 +1,5 @@
-/* Overlap is real: over a backend that takes 50 ms an operation, backward computes while buckets are under way. Shown by
- * the times that the backend and the computation themselves took down, never by how long it all took. */
+/* Overlap is real: over a backend that takes 50 ms an operation, backward computes while buckets are under way. Shown
+ * by the times that the backend and the computation themselves took down, never by how long it all took. */
 #include "support/test.h"
 
 #include "base/clock.h"
@@ -17,8 +17,8 @@ typedef struct interval {
     int64_t start_ns, end_ns;
 } interval;
 
-/* Taken down by the backend: sums over f64 are the buckets of the model below. Written under the group's driver, read after
- * everything is complete. */
+/* Taken down by the backend: sums over f64 are the buckets of the model below. Written under the group's driver, read
+ * after everything is complete. */
 static interval reductions[64];
 static int reduction_count;
 static interval computations[LAYERS];
@@ -127,8 +127,8 @@ static void buckets_are_reduced_while_backward_computes(void **state) {
     assert_int_equal(computation_count, LAYERS);
     assert_int_equal(reduction_count, LAYERS);
 
-    /* Bucket i holds the weight behind computation i. It starts before the next computation is over, and all but the last
-     * two are back before the last computation ends: somebody drove them while this thread computed. */
+    /* Bucket i holds the weight behind computation i. It starts before the next computation is over, and all but the
+     * last two are back before the last computation ends: somebody drove them while this thread computed. */
     const int64_t backward_end_ns = computations[LAYERS - 1].end_ns;
     int overlaps = 0; /* computations that began while the bucket before them was still under way */
     for (int i = 0; i < LAYERS - 1; i++) {

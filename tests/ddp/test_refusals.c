@@ -1,5 +1,5 @@
-/* One rank is refused memory, once, at each place where it asks for some: all ranks fail alike in that call or step, none
- * hangs, none goes on with numbers of another step, and the steps that follow are right. Ranks are threads. */
+/* One rank is refused memory, once, at each place where it asks for some: all ranks fail alike in that call or step,
+ * none hangs, none goes on with numbers of another step, and the steps that follow are right. Ranks are threads. */
 #include "ddp/rank_results.h"
 
 #include "base/error.h"

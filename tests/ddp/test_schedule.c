@@ -1,6 +1,6 @@
-/* The schedule driven through every order of readiness of up to 7 parameters in up to 4 buckets, through random larger ones, and
- * through every pair of state and event. The oracle is a sentence: bucket b has started exactly when the header is agreed
- * and all members of buckets 0 to b are marked. */
+/* The schedule driven through every order of readiness of up to 7 parameters in up to 4 buckets, through random larger
+ * ones, and through every pair of state and event. The oracle is a sentence: bucket b has started exactly when the
+ * header is agreed and all members of buckets 0 to b are marked. */
 #include "support/test.h"
 
 #include "ddp/schedule.h"

@@ -1,5 +1,5 @@
-/* Models and loops that trip other libraries up: tied weights, types in turn, seeds that differ, dropout, uneven batches. Ranks
- * are threads. */
+/* Models and loops that trip other libraries up: tied weights, types in turn, seeds that differ, dropout, uneven
+ * batches. Ranks are threads. */
 #include "ddp/rank_results.h"
 
 #include "base/error.h"
@@ -226,7 +226,8 @@ static void weights_are_equal_after_the_wrap_though_seeds_differ(void **state) {
 
 enum { SAMPLES = 24, FEATURES = 6, HIDDEN = 16, DROPOUT_STEPS = 10, WEIGHTS = HIDDEN * FEATURES + 2 * HIDDEN + 1 };
 
-/* Trains with batch `batch` a rank; what the parameters come to goes into `weights`. `group` NULL: one process, no wrap. */
+/* Trains with batch `batch` a rank; what the parameters come to goes into `weights`. `group` NULL: one process, no
+ * wrap. */
 static void train_with_dropout(ls_group *group, int64_t batch, double *weights) {
     static double x[SAMPLES][FEATURES], y[SAMPLES];
     ls_module *in = NULL, *drop = NULL, *out = NULL, *net = NULL;

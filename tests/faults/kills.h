@@ -76,8 +76,8 @@ static inline void assert_survivor_names(ls_ranks *ranks, int survivor, int dead
     assert_int_equal(ls_ranks_exit_code(ranks, survivor), 3);
 }
 
-/* Runs `program` on two ranks, kills `rank` when it reaches `point` for the count-th time, and asserts that the other names it
- * at once and that nothing remains. */
+/* Runs `program` on two ranks, kills `rank` when it reaches `point` for the count-th time, and asserts that the other
+ * names it at once and that nothing remains. */
 static inline void kill_at(const char *program, const char *const *arguments, const char *point, int rank, int count) {
     char wish[128];
     snprintf(wish, sizeof wish, "LOCKSTEP_TEST_KILL=%s:%d:%d", point, rank, count);
@@ -97,7 +97,8 @@ static inline void kill_at(const char *program, const char *const *arguments, co
     assert_scene_is_clean(&before);
 }
 
-/* Runs `program`, which says "ready" and then runs on, kills one of two ranks after a random moment, and asserts the same. */
+/* Runs `program`, which says "ready" and then runs on, kills one of two ranks after a random moment, and asserts the
+ * same. */
 static inline void kill_at_some_moment(const char *program, const char *const *arguments, int longest_us) {
     const int rank = rand() % 2;
     scene before = look();

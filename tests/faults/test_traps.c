@@ -1,5 +1,5 @@
-/* test_traps.c: starts and ends that trip other libraries up, with ranks as processes: wrong places, opening again and again,
- * a kill in a large operation, closing beside a stopped rank, ending without a close. */
+/* test_traps.c: starts and ends that trip other libraries up, with ranks as processes: wrong places, opening again and
+ * again, a kill in a large operation, closing beside a stopped rank, ending without a close. */
 #include "faults/kills.h"
 
 #define WORKER LS_TEST_BIN_DIR "/worker_traps"

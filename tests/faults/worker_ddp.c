@@ -1,5 +1,5 @@
-/* worker_ddp.c: a rank that trains, for test_ddp.c: worker_ddp STEPS. A model with a buffer, a bucket a parameter, so that
- * every point of the room is passed. A failure is printed as "error STATUS: SENTENCE", and the exit code is 3. */
+/* worker_ddp.c: a rank that trains, for test_ddp.c: worker_ddp STEPS. A model with a buffer, a bucket a parameter, so
+ * that every point of the room is passed. A failure is printed as "error STATUS: SENTENCE", and the exit code is 3. */
 #include "support/faults.h"
 
 #include <lockstep/lockstep.h>

@@ -1,7 +1,8 @@
 /* worker_traps.c: a rank, as a process, for test_traps.c: worker_traps MODE ...
  *
  *   open              opens the group of the environment and closes it
- *   reopen            opens, all-reduces and closes a hundred times; prints what is left in the store and in this process
+ *   reopen            opens, all-reduces and closes a hundred times; prints what is left in the store and in this
+ *                     process
  *   large MEMORY      all-reduces 64 MiB again and again, in "group" or "ordinary" memory
  *   stopped           rank 1 stops; rank 0 closes all it has meanwhile, says how long that took, and wakes rank 1
  *   exit              trains a little and ends without closing anything
@@ -38,7 +39,8 @@ static ls_group *open_group(void) {
     return group;
 }
 
-/* --- reopen ---------------------------------------------------------------------------------------------------------- */
+/* --- reopen
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static int count_descriptors(void) {
     DIR *entries = opendir("/proc/self/fd");
@@ -81,7 +83,8 @@ static int run_reopen(void) {
     return 0;
 }
 
-/* --- large ----------------------------------------------------------------------------------------------------------- */
+/* --- large
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static int run_large(bool in_group) {
     const size_t count = (size_t)16 << 20;
@@ -96,7 +99,8 @@ static int run_large(bool in_group) {
     for (;;) check(ls_group_all_reduce(group, data, count, LS_F32, LS_SUM, NULL));
 }
 
-/* --- stopped --------------------------------------------------------------------------------------------------------- */
+/* --- stopped
+ * --------------------------------------------------------------------------------------------------------- */
 
 static bool is_stopped(pid_t process) {
     char path[64], state = 0;
@@ -131,7 +135,8 @@ static int run_stopped(void) {
     return 0;
 }
 
-/* --- exit ------------------------------------------------------------------------------------------------------------ */
+/* --- exit
+ * ------------------------------------------------------------------------------------------------------------ */
 
 /* Static: what is never closed is no leak as long as it can be reached. */
 static int run_exit(void) {

@@ -1,8 +1,8 @@
 /* fuzz_idx.c: any bytes as an IDX file, plain or gzipped, of images and of labels.
  * covers: src/data/idx.c
  *
- * zlib's checksum keeps a fuzzer out of gzipped files that it did not start from; so what is no gzip is tried once more,
- * wrapped as stored gzip data with a right checksum and with a wrong one. */
+ * zlib's checksum keeps a fuzzer out of gzipped files that it did not start from; so what is no gzip is tried once
+ * more, wrapped as stored gzip data with a right checksum and with a wrong one. */
 #include "data/idx.h"
 
 #include <assert.h>

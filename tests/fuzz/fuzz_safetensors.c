@@ -1,5 +1,5 @@
-/* fuzz_safetensors.c: any bytes as a checkpoint. The first try takes them as they are; the second as a header alone, its
- * length put before it, so that the fuzzer need not guess it.
+/* fuzz_safetensors.c: any bytes as a checkpoint. The first try takes them as they are; the second as a header alone,
+ * its length put before it, so that the fuzzer need not guess it.
  * covers: src/checkpoint/safetensors.c */
 #include "checkpoint/safetensors.h"
 

@@ -1,5 +1,5 @@
-/* fuzz_server.c: what clients send to a store's server, in pieces of any length: two members, and one who has something to
- * prove and does not know how.
+/* fuzz_server.c: what clients send to a store's server, in pieces of any length: two members, and one who has something
+ * to prove and does not know how.
  * covers: src/store/server.c src/store/ways_in.c
  *
  * Input: a byte that says who speaks (modulo 4; 3: it hangs up, with the next byte), a length, and that many bytes. */

@@ -1,9 +1,9 @@
-/* The bytes that a rank sends to the launcher's store: pieces of any length into the inbox, frames out of it, requests to a
- * table, as the server does.
+/* The bytes that a rank sends to the launcher's store: pieces of any length into the inbox, frames out of it, requests
+ * to a table, as the server does.
  *
  * covers: src/store/wire.c src/store/table.c
  *
- * Input: a length byte and that many bytes, again and again; a length of 0 hands the inbox a descriptor instead.      */
+ * Input: a length byte and that many bytes, again and again; a length of 0 hands the inbox a descriptor instead.     */
 #include "store/table.h"
 #include "store/wire.h"
 

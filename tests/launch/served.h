@@ -1,5 +1,5 @@
-/* served.h: the launcher's store on a thread of the test, so that clients of one process, sanitizers included, reach it as
- * workers do. */
+/* served.h: the launcher's store on a thread of the test, so that clients of one process, sanitizers included, reach it
+ * as workers do. */
 #ifndef LS_TEST_SERVED_H
 #define LS_TEST_SERVED_H
 

@@ -1,5 +1,5 @@
-/* A fault at every call in turn of a rank that uses the launcher's store. The program starts itself as that rank, so that
- * the faults are in the rank alone. */
+/* A fault at every call in turn of a rank that uses the launcher's store. The program starts itself as that rank, so
+ * that the faults are in the rank alone. */
 #include "support/faults.h"
 #include "support/ranks.h"
 

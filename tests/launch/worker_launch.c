@@ -4,7 +4,7 @@
  *   lines COUNT      COUNT numbered lines on each of standard output and error, the last without a newline
  *   long BYTES       one line of that length
  *   wrap PROGRAM ... runs a program after closing every descriptor past standard error, as careful wrappers do
- *   meet-full BYTES  writes BYTES of lines, then meets: the store has to work while nobody reads the lines               */
+ *   meet-full BYTES  writes BYTES of lines, then meets: the store has to work while nobody reads the lines           */
 #include <lockstep/store.h>
 
 #include <stdio.h>

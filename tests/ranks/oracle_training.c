@@ -1,5 +1,5 @@
-/* The oracle: a plain loop in one process on the whole batch. With SNAPSHOTS it reads the states that a run on ranks wrote
- * and gives the gradients of one step from each; without, it trains and gives the parameters at the end. */
+/* The oracle: a plain loop in one process on the whole batch. With SNAPSHOTS it reads the states that a run on ranks
+ * wrote and gives the gradients of one step from each; without, it trains and gives the parameters at the end. */
 #include "ranks/plain_training.h"
 
 static void one_step(const training_run *training, ls_module *module, int step) {

@@ -1,7 +1,8 @@
 /* plain_training.h: the training that the equality tests compare: a model, data drawn by sample number, a step.
  *
- * oracle_training.c runs it whole in one process and links neither ddp nor group; worker_training.c runs a rank's share under a
- * wrap. Sample s of the run is the same numbers everywhere, so that N ranks of B samples see what one process of N B sees. */
+ * oracle_training.c runs it whole in one process and links neither ddp nor group; worker_training.c runs a rank's share
+ * under a wrap. Sample s of the run is the same numbers everywhere, so that N ranks of B samples see what one process
+ * of N B sees. */
 #ifndef LS_TEST_PLAIN_TRAINING_H
 #define LS_TEST_PLAIN_TRAINING_H
 

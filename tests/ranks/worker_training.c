@@ -1,6 +1,6 @@
-/* A rank's share of the training that oracle_training.c runs whole. Every rank writes FILE.digest.RANK, a digest of parameters
- * and optimizer state after every step; rank 0 writes FILE.parameters at the end and FILE.snapshots (parameters before and
- * gradients after the backward of a step, in turn). */
+/* A rank's share of the training that oracle_training.c runs whole. Every rank writes FILE.digest.RANK, a digest of
+ * parameters and optimizer state after every step; rank 0 writes FILE.parameters at the end and FILE.snapshots
+ * (parameters before and gradients after the backward of a step, in turn). */
 #include "ranks/plain_training.h"
 
 #include <lockstep/ddp.h>

@@ -1,4 +1,5 @@
-/* The store in a file: threads and processes share it, what a killed run left does no harm, nothing of others is harmed. */
+/* The store in a file: threads and processes share it, what a killed run left does no harm, nothing of others is
+ * harmed. */
 #include "support/faults.h"
 #include "support/threads.h"
 

@@ -1,6 +1,6 @@
-/* A program outside the tree, built against the installed library by test_install.sh: two steps of a wrapped linear model
- * as a world of one, through what is public alone. y = w x with w = 0, x = 1 and targets of 1: each step of rate 1/4 on
- * (w - 1)^2 halves what is left, so w is 1/2, then 3/4. The last line is the library's version. */
+/* A program outside the tree, built against the installed library by test_install.sh: two steps of a wrapped linear
+ * model as a world of one, through what is public alone. y = w x with w = 0, x = 1 and targets of 1: each step of rate
+ * 1/4 on (w - 1)^2 halves what is left, so w is 1/2, then 3/4. The last line is the library's version. */
 #include <lockstep/lockstep.h>
 
 #include <stdio.h>

@@ -10,11 +10,11 @@
  *         assert_nothing_left();
  *     }
  *
- * The loop's first run fails the first call of the given kinds, the second run the second, and so on; the last run is the
- * first that meets no fault. Faults count over all threads of the process. Ranks as threads call the assertions after
- * they were joined.
+ * The loop's first run fails the first call of the given kinds, the second run the second, and so on; the last run is
+ * the first that meets no fault. Faults count over all threads of the process. Ranks as threads call the assertions
+ * after they were joined.
  *
- * The hooks are installed at the first use of anything here: before the library starts threads.                       */
+ * The hooks are installed at the first use of anything here: before the library starts threads.                      */
 #ifndef LS_TEST_FAULTS_H
 #define LS_TEST_FAULTS_H
 
@@ -55,8 +55,9 @@ int ls_point_hits(const char *point);
  * NULL ends it. */
 void ls_at_point(const char *point, int rank, int count, void (*action)(void *argument), void *argument);
 
-/* For the worker programs of tests, called first in main: with LOCKSTEP_TEST_KILL="point:rank:count" in the environment,
- * this process, if it is that rank, kills itself with SIGKILL when it reaches the point for the count-th time. */
+/* For the worker programs of tests, called first in main: with LOCKSTEP_TEST_KILL="point:rank:count" in the
+ * environment, this process, if it is that rank, kills itself with SIGKILL when it reaches the point for the count-th
+ * time. */
 void ls_kill_at_point_from_environment(void);
 
 #endif

@@ -8,9 +8,9 @@
  *     assert_non_null(strstr(ls_ranks_output(job, 0), "rank 1"));
  *     ls_ranks_close(&job);
  *
- * The launcher runs in a process of its own, so that it can be killed like one; ranks die with it, and it with the test.
- * Needs the rooms of `launch`: a test of a lower room adds `target_link_libraries(test_<room>_<x> PRIVATE ls_launch)` in
- * its folder's tests.cmake.                                                                                          */
+ * The launcher runs in a process of its own, so that it can be killed like one; ranks die with it, and it with the
+ * test. Needs the rooms of `launch`: a test of a lower room adds `target_link_libraries(test_<room>_<x> PRIVATE
+ * ls_launch)` in its folder's tests.cmake.                                                                           */
 #ifndef LS_TEST_RANKS_H
 #define LS_TEST_RANKS_H
 
@@ -35,8 +35,8 @@ typedef struct ls_ranks_options {
 /* Starts the launcher, which starts the ranks. Fails the test when that is not possible. */
 ls_ranks *ls_ranks_start(const ls_ranks_options *options);
 
-/* Waits for the end of all ranks, then of the launcher. Past the limit all are killed, what they wrote is printed, and the
- * test fails. */
+/* Waits for the end of all ranks, then of the launcher. Past the limit all are killed, what they wrote is printed, and
+ * the test fails. */
 void ls_ranks_finish(ls_ranks *ranks);
 
 /* ls_ranks_start and ls_ranks_finish. */
@@ -52,7 +52,8 @@ pid_t ls_ranks_launcher(const ls_ranks *ranks);
 /* Sends a signal to a rank that has started. */
 void ls_ranks_kill(ls_ranks *ranks, int rank, int signal);
 
-/* Waits until the standard output of `rank` holds `text` in a line that is complete; past the limit as ls_ranks_finish. */
+/* Waits until the standard output of `rank` holds `text` in a line that is complete; past the limit as
+ * ls_ranks_finish. */
 void ls_ranks_wait_for(ls_ranks *ranks, int rank, const char *text);
 
 /* What a rank wrote so far, in whole lines, NUL at the end. */

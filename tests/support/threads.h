@@ -7,8 +7,8 @@
  *     }
  *     run_ranks(4, rank_says_its_number, NULL);
  *
- * An assertion that fails in a rank's thread prints its place and aborts the program: cmocka's way for threads that are not
- * the test's own.                                                                                                    */
+ * An assertion that fails in a rank's thread prints its place and aborts the program: cmocka's way for threads that are
+ * not the test's own.                                                                                                */
 #ifndef LS_TEST_THREADS_H
 #define LS_TEST_THREADS_H
 

@@ -1,8 +1,8 @@
 /* conv2d.c: convolutions. Activations are nhwc; weights take whatever layout oneDNN likes best for the shape and pass
  * (it differs between passes, may be padded, and depends on the processor), and move between that and hwio by a pass
  * over them: before forward and backward-data, where the packed copy is kept while the weight's version lasts, and
- * after backward-weight, where the pass stores or adds. Measured at 0.1 to 9% of the convolution; computing on hwio itself
- * takes up to 3.4 times as long. */
+ * after backward-weight, where the pass stores or adds. Measured at 0.1 to 9% of the convolution; computing on hwio
+ * itself takes up to 3.4 times as long. */
 #include "tensor/kernels/onednn/onednn.h"
 
 #include "base/error.h"
