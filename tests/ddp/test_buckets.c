@@ -127,7 +127,7 @@ static test_model random_model(void) {
 }
 
 static void check_rules(const test_model *model, const bucket_plan *plan, size_t cap) {
-    int seen = 0, last_position = -1, position_of[MAX_PARAMETERS];
+    int seen = 0, last_position = -1, position_of[MAX_PARAMETERS] = {0};
     for (int i = 0; i < model->count; i++) position_of[model->order[i]] = i;
     for (int bucket = 0; bucket < plan->bucket_count; bucket++) {
         size_t end = 0, payload = 0;

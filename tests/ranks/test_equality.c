@@ -61,22 +61,22 @@ static void write_arguments(const run_setting *setting, argument_list *arguments
 }
 
 static void run_ranks_of(const run_setting *setting) {
-    argument_list arguments;
+    argument_list arguments = {0};
     char kernels[64];
     write_arguments(setting, &arguments);
     snprintf(kernels, sizeof kernels, "LOCKSTEP_KERNELS=%s", setting->kernels);
     const char *const environment[] = {kernels, "OMP_NUM_THREADS=1", NULL};
-    ls_ranks *ranks = ls_ranks_run(&(ls_ranks_options){.ranks = setting->ranks,
-                                                       .program = "worker_training",
-                                                       .arguments = arguments.list,
-                                                       .environment = environment,
-                                                       .limit_ms = 240000});
-    assert_ranks_succeeded(ranks);
-    ls_ranks_close(&ranks);
+    ls_ranks *job = ls_ranks_run(&(ls_ranks_options){.ranks = setting->ranks,
+                                                     .program = "worker_training",
+                                                     .arguments = arguments.list,
+                                                     .environment = environment,
+                                                     .limit_ms = 240000});
+    assert_ranks_succeeded(job);
+    ls_ranks_close(&job);
 }
 
 static void run_oracle(const run_setting *setting) {
-    argument_list arguments;
+    argument_list arguments = {0};
     char command[4096];
     write_arguments(setting, &arguments);
     int used = snprintf(command, sizeof command, "LOCKSTEP_KERNELS=%s OMP_NUM_THREADS=1 '%s/oracle_training'",
@@ -86,7 +86,7 @@ static void run_oracle(const run_setting *setting) {
     assert_int_equal(system(command), 0);
 }
 
-static char *read_file(const char *label, const char *what, size_t *bytes) {
+static void *read_file(const char *label, const char *what, size_t *bytes) {
     char path[512];
     snprintf(path, sizeof path, "%s/%s.%s", folder, label, what);
     FILE *file = fopen(path, "rb");
@@ -145,11 +145,11 @@ static size_t total_of(const size_t *sizes) {
 static void assert_parameters_near(const run_setting *setting, double limit) {
     size_t bytes, oracle_bytes;
     const size_t *sizes = sizes_of(setting);
-    char *parameters = read_file(setting->label, "parameters", &bytes);
-    char *oracle = read_file(setting->label, "oracle", &oracle_bytes);
+    double *parameters = read_file(setting->label, "parameters", &bytes);
+    double *oracle = read_file(setting->label, "oracle", &oracle_bytes);
     assert_int_equal(bytes, total_of(sizes) * sizeof(double));
     assert_int_equal(oracle_bytes, bytes);
-    const double worst = worst_difference(sizes, (const double *)oracle, (const double *)parameters);
+    const double worst = worst_difference(sizes, oracle, parameters);
     print_message("%s %s, %d ranks, %d micro-steps: worst difference %.2g of the largest\n", setting->model,
                   setting->optimizer, setting->ranks, setting->micro_steps, worst);
     assert_true(worst <= limit);
@@ -261,12 +261,13 @@ static void gradients_in_f32_equal_one_process_at_ten_states_of_a_run(void **sta
     size_t bytes, oracle_bytes;
     const size_t *sizes = sizes_of(&setting);
     const size_t total = total_of(sizes);
-    char *snapshots = read_file("states", "snapshots", &bytes), *oracle = read_file("states", "oracle", &oracle_bytes);
+    double *snapshots = read_file("states", "snapshots", &bytes),
+           *oracle = read_file("states", "oracle", &oracle_bytes);
     assert_int_equal(bytes, 10 * 2 * total * sizeof(double));
     assert_int_equal(oracle_bytes, 10 * total * sizeof(double));
     for (size_t i = 0; i < 10; i++) {
-        const double *gradients = (const double *)snapshots + (2 * i + 1) * total;
-        const double worst = worst_difference(sizes, (const double *)oracle + i * total, gradients);
+        const double *gradients = snapshots + (2 * i + 1) * total;
+        const double worst = worst_difference(sizes, oracle + i * total, gradients);
         print_message("state %zu: worst difference %.2g of the largest\n", i, worst);
         assert_true(worst <= 1e-5);
     }

@@ -136,13 +136,14 @@ static ls_status open_plugin(const mpi_family *family, const mpi_plugin **plugin
     if (!handle)
         return ls_fail(LS_ERR_UNSUPPORTED, "the mpi backend needs %s of %s: %s", family->library, family->source,
                        dlerror());
-    *plugin = dlsym(handle, MPI_PLUGIN_SYMBOL);
-    if (*plugin && (*plugin)->version == MPI_PLUGIN_VERSION && (*plugin)->backend_version == LS_BACKEND_VERSION)
-        return LS_OK;
-    return ls_fail(LS_ERR_UNSUPPORTED,
-                   "%s belongs to another version of Lockstep (version %d of a plugin was expected, %d was found): "
-                   "install both from one build",
-                   path, MPI_PLUGIN_VERSION, *plugin ? (int)(*plugin)->version : -1);
+    const mpi_plugin *found = dlsym(handle, MPI_PLUGIN_SYMBOL);
+    if (!found || found->version != MPI_PLUGIN_VERSION || found->backend_version != LS_BACKEND_VERSION)
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "%s belongs to another version of Lockstep (version %d of a plugin was expected, %d was found): "
+                       "install both from one build",
+                       path, MPI_PLUGIN_VERSION, found ? (int)found->version : -1);
+    *plugin = found;
+    return LS_OK;
 }
 
 ls_status mpi_load(const ls_backend **backend, int *rank, int *world_size) {
