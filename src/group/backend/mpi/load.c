@@ -128,22 +128,23 @@ static ls_status find_plugin(const mpi_family *family, char path[PATH_MAX]) {
                    family->plugin, folder, family->source);
 }
 
-/* Open for the rest of the process, like the MPI under it; opening again yields the same one. */
-static ls_status open_plugin(const mpi_family *family, const mpi_plugin **plugin) {
+/* Open for the rest of the process, like the MPI under it; opening again yields the same one. NULL with the error set. */
+static const mpi_plugin *open_plugin(const mpi_family *family) {
     char path[PATH_MAX];
-    LS_TRY(find_plugin(family, path));
+    if (find_plugin(family, path) != LS_OK) return NULL;
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!handle)
-        return ls_fail(LS_ERR_UNSUPPORTED, "the mpi backend needs %s of %s: %s", family->library, family->source,
-                       dlerror());
-    const mpi_plugin *found = dlsym(handle, MPI_PLUGIN_SYMBOL);
-    if (!found || found->version != MPI_PLUGIN_VERSION || found->backend_version != LS_BACKEND_VERSION)
-        return ls_fail(LS_ERR_UNSUPPORTED,
-                       "%s belongs to another version of Lockstep (version %d of a plugin was expected, %d was found): "
-                       "install both from one build",
-                       path, MPI_PLUGIN_VERSION, found ? (int)found->version : -1);
-    *plugin = found;
-    return LS_OK;
+    if (!handle) {
+        ls_fail(LS_ERR_UNSUPPORTED, "the mpi backend needs %s of %s: %s", family->library, family->source, dlerror());
+        return NULL;
+    }
+    const mpi_plugin *plugin = dlsym(handle, MPI_PLUGIN_SYMBOL);
+    if (plugin && plugin->version == MPI_PLUGIN_VERSION && plugin->backend_version == LS_BACKEND_VERSION) return plugin;
+    ls_fail(
+        LS_ERR_UNSUPPORTED,
+        "%s belongs to another version of Lockstep (version %d of a plugin was expected, %d was found): install both "
+        "from one build",
+        path, MPI_PLUGIN_VERSION, plugin ? (int)plugin->version : -1);
+    return NULL;
 }
 
 ls_status mpi_load(const ls_backend **backend, int *rank, int *world_size) {
@@ -159,9 +160,9 @@ ls_status mpi_load(const ls_backend **backend, int *rank, int *world_size) {
                                           .describe_call = call_describe,
                                           .agree = group_agree};
     const mpi_family *family = NULL;
-    const mpi_plugin *plugin = NULL;
     LS_TRY(choose_family(&family));
-    LS_TRY(open_plugin(family, &plugin));
+    const mpi_plugin *plugin = open_plugin(family);
+    if (!plugin) return LS_ERR_UNSUPPORTED; /* all that can fail there */
     const char *debug = ls_env_text("LOCKSTEP_DEBUG");
     LS_TRY(plugin->start(&services, debug && strcmp(debug, "detail") == 0, rank, world_size));
     *backend = plugin->backend;
