@@ -54,8 +54,7 @@ static launch_sink *sink_of(const launch_output *output, bool is_error) {
     return output->sinks[is_error ? 1 : 0];
 }
 
-/* --- lines
- * --------------------------------------------------------------------------------------------------------- */
+/* --- lines -------------------------------------------------------------------------------------------------------- */
 
 /* Keeps a line for the report, at the cost of the oldest. */
 static void keep(tail *kept, const char *text, size_t bytes) {
@@ -132,8 +131,7 @@ static void take(stream *from, const char *text, size_t bytes) {
     }
 }
 
-/* --- streams
- * ------------------------------------------------------------------------------------------------------- */
+/* --- streams ------------------------------------------------------------------------------------------------------ */
 
 static void stream_free(uv_handle_t *handle) {
     stream *closed = handle->data;
@@ -218,8 +216,7 @@ static void eased(void *context) {
     output->changed(output->context);
 }
 
-/* --- the whole
- * ----------------------------------------------------------------------------------------------------- */
+/* --- the whole ---------------------------------------------------------------------------------------------------- */
 
 static bool is_same_file(int a, int b) {
     struct stat left, right;

@@ -73,8 +73,7 @@ typedef struct job {
     struct rlimit descriptors_before;
 } job;
 
-/* --- ends
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- ends --------------------------------------------------------------------------------------------------------- */
 
 static void enter_ending(job *self, int signal);
 static void enter_killing(job *self);
@@ -163,8 +162,7 @@ static void enter_ending(job *self, int signal) {
     uv_timer_start(&self->timer, grace_over, (uint64_t)(grace_ms ? grace_ms : GRACE_MS), 0);
 }
 
-/* --- what happens
- * -------------------------------------------------------------------------------------------------- */
+/* --- what happens ------------------------------------------------------------------------------------------------- */
 
 static bool is_failure(int wait_status) {
     return !(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
@@ -242,8 +240,7 @@ static void signal_received(void *context, int signal) {
     self->was_asked = true;
 }
 
-/* --- the start
- * ----------------------------------------------------------------------------------------------------- */
+/* --- the start ---------------------------------------------------------------------------------------------------- */
 
 /* The pipes for a rank's output, unless the only rank writes to the launcher's own. */
 static ls_status make_pipes(job *self, int rank, int *output, int *error_output) {
@@ -318,8 +315,7 @@ static ls_status start_all(job *self) {
     return LS_OK;
 }
 
-/* --- the whole
- * ----------------------------------------------------------------------------------------------------- */
+/* --- the whole ---------------------------------------------------------------------------------------------------- */
 
 /* A rank that may open many descriptors keeps its limit; the launcher needs up to five for each. */
 static void raise_descriptor_limit(job *self) {

@@ -24,8 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* --- the program
- * --------------------------------------------------------------------------------------------------- */
+/* --- the program -------------------------------------------------------------------------------------------------- */
 
 static bool is_program(const char *path) {
     struct stat about;
@@ -68,8 +67,7 @@ ls_status launch_find_program(const char *name, char **path, int *exit_code) {
     return *path ? LS_OK : LS_ERR_MEMORY;
 }
 
-/* --- the shim
- * ------------------------------------------------------------------------------------------------------ */
+/* --- the shim ----------------------------------------------------------------------------------------------------- */
 
 static _Noreturn void become_program(const launch_start *start, pid_t launcher, int report) {
     setsid();

@@ -23,8 +23,7 @@ static int mark(void **state) {
     return 0;
 }
 
-/* --- exit codes
- * ------------------------------------------------------------------------------------------------------ */
+/* --- exit codes --------------------------------------------------------------------------------------------------- */
 
 static void two_jobs_at_once_do_not_meet_fifty_times(void **state) {
     (void)state;
@@ -91,8 +90,7 @@ static void whoever_ignores_the_end_is_killed_after_the_grace_time(void **state)
     ls_ranks_close(&job);
 }
 
-/* --- signals
- * --------------------------------------------------------------------------------------------------------- */
+/* --- signals ------------------------------------------------------------------------------------------------------ */
 
 static void signals_are_passed_on_to_all_ranks(void **state) {
     (void)state;
@@ -151,8 +149,7 @@ static void a_hangup_that_nohup_ignores_stays_ignored(void **state) {
     ls_ranks_close(&job);
 }
 
-/* --- nothing is left
- * ------------------------------------------------------------------------------------------------- */
+/* --- nothing is left ---------------------------------------------------------------------------------------------- */
 
 static void children_of_ranks_end_with_the_job(void **state) {
     (void)state;
@@ -282,8 +279,7 @@ static void shared_memory_and_temporary_files_are_as_before(void **state) {
     rmdir(folder);
 }
 
-/* --- within this process
- * --------------------------------------------------------------------------------------------- */
+/* --- within this process ------------------------------------------------------------------------------------------ */
 
 static char *const true_program[] = {"true", NULL};
 

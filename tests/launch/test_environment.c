@@ -153,8 +153,7 @@ static void a_file_that_is_no_program_is_said_once_and_nothing_stays(void **stat
     unlink(path);
 }
 
-/* --- cores
- * ----------------------------------------------------------------------------------------------------------- */
+/* --- cores -------------------------------------------------------------------------------------------------------- */
 
 static void write_file(const char *folder, const char *name, const char *text) {
     char path[512];

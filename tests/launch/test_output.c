@@ -13,8 +13,7 @@
     }
 #define SHELL(text) PROGRAM("sh", "-c", text)
 
-/* --- whole lines
- * ----------------------------------------------------------------------------------------------------- */
+/* --- whole lines -------------------------------------------------------------------------------------------------- */
 
 enum { RANKS = 4, LINES = 10000 };
 
@@ -129,8 +128,7 @@ static void a_single_rank_writes_to_the_launchers_own_output(void **state) {
     captured_free(&job);
 }
 
-/* --- the report
- * ------------------------------------------------------------------------------------------------------ */
+/* --- the report --------------------------------------------------------------------------------------------------- */
 
 static void the_first_failures_last_lines_and_its_name_come_last(void **state) {
     (void)state;
@@ -172,8 +170,7 @@ static void of_many_lines_only_the_last_are_repeated(void **state) {
     captured_free(&job);
 }
 
-/* --- readers
- * --------------------------------------------------------------------------------------------------------- */
+/* --- readers ------------------------------------------------------------------------------------------------------ */
 
 static void a_slow_reader_stops_neither_the_store_nor_loses_a_byte(void **state) {
     (void)state;

@@ -13,8 +13,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-/* --- operations
- * ------------------------------------------------------------------------------------------------------ */
+/* --- operations --------------------------------------------------------------------------------------------------- */
 
 static void every_operation_works_over_the_socket(void **state) {
     (void)state;
@@ -114,8 +113,7 @@ static void descriptors_travel_and_are_dropped_with_their_key(void **state) {
     ls_store_close(&other);
 }
 
-/* --- many
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- many --------------------------------------------------------------------------------------------------------- */
 
 typedef struct client {
     ls_store *store; /* NULL: opens one of its own */
@@ -205,8 +203,7 @@ static void two_thousand_connections_are_served(void **state) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* --- ways in
- * --------------------------------------------------------------------------------------------------------- */
+/* --- ways in ------------------------------------------------------------------------------------------------------ */
 
 static void a_wrapper_that_closed_or_reused_the_descriptor_does_no_harm(void **state) {
     (void)state;

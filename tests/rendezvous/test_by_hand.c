@@ -89,8 +89,7 @@ static void beside_torchruns_agent_another_port_is_found(void **state) {
     assert_job(&self, 0, " of 2 is done");
 }
 
-/* --- what is wrong
- * --------------------------------------------------------------------------------------------------- */
+/* --- what is wrong ------------------------------------------------------------------------------------------------ */
 
 /* One process says at once what is wrong. */
 static void expect(const char *settings, const char *one, const char *other) {
@@ -211,8 +210,7 @@ static void a_rank_with_another_secret_stays_out(void **state) {
     unlink(paths[0]);
 }
 
-/* --- deaths
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- deaths ------------------------------------------------------------------------------------------------------- */
 
 static void a_rank_killed_at_any_step_is_named_by_the_others(void **state) {
     (void)state;

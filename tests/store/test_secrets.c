@@ -6,8 +6,7 @@
 
 #include <sys/socket.h>
 
-/* --- secrets
- * --------------------------------------------------------------------------------------------------------- */
+/* --- secrets ------------------------------------------------------------------------------------------------------ */
 
 static void only_who_knows_the_secret_comes_in(void **state) {
     (void)state;
@@ -90,8 +89,7 @@ static void beyond_loopback_a_secret_is_asked_for(void **state) {
     ls_store_close(&server);
 }
 
-/* --- strangers
- * ------------------------------------------------------------------------------------------------------- */
+/* --- strangers ---------------------------------------------------------------------------------------------------- */
 
 static int connect_raw(int port) {
     store_addresses addresses;

@@ -18,8 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* --- addresses
- * ------------------------------------------------------------------------------------------------------- */
+/* --- addresses ---------------------------------------------------------------------------------------------------- */
 
 static bool has_loopback_of_ipv6(void) {
     store_addresses addresses;
@@ -120,8 +119,7 @@ static void a_hundred_servers_in_turn_take_one_port(void **state) {
     }
 }
 
-/* --- ports that are taken
- * ---------------------------------------------------------------------------------------------- */
+/* --- ports that are taken ----------------------------------------------------------------------------------------- */
 
 static int listen_somewhere(int *port) {
     store_addresses addresses;
@@ -172,8 +170,7 @@ static void another_protocol_is_told_apart(void **state) {
     close(listener);
 }
 
-/* --- ranks that are gone
- * --------------------------------------------------------------------------------------------- */
+/* --- ranks that are gone ------------------------------------------------------------------------------------------ */
 
 static void a_rank_that_dies_ends_the_waits_of_others_by_name(void **state) {
     (void)state;
@@ -251,8 +248,7 @@ static void the_servers_death_ends_waits_and_names_it(void **state) {
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
-/* --- descriptors and forks
- * --------------------------------------------------------------------------------------------- */
+/* --- descriptors and forks ---------------------------------------------------------------------------------------- */
 
 static void descriptors_travel_beside_tcp(void **state) {
     (void)state;
@@ -316,8 +312,7 @@ static void a_forked_child_holds_neither_port_nor_socket(void **state) {
     ls_store_close(&server);
 }
 
-/* --- many
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- many --------------------------------------------------------------------------------------------------------- */
 
 enum { MANY = 2000, THREADS = 4 };
 
@@ -366,8 +361,7 @@ static void two_thousand_clients_are_served(void **state) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* --- prefix
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- prefix ------------------------------------------------------------------------------------------------------- */
 
 static void a_view_sees_its_own_keys_alone(void **state) {
     (void)state;

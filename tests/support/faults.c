@@ -15,8 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* --- failing the n-th call
- * ------------------------------------------------------------------------------------------ */
+/* --- failing the n-th call ---------------------------------------------------------------------------------------- */
 
 static _Atomic int armed_kinds; /* 0: nothing fails */
 static _Atomic int calls_until; /* the call that brings it to 0 fails */
@@ -31,8 +30,7 @@ static bool should_fail(ls_fault_kind kind) {
     return true;
 }
 
-/* --- named points
- * --------------------------------------------------------------------------------------------------- */
+/* --- named points ------------------------------------------------------------------------------------------------- */
 
 #define MOST_POINTS 256
 
@@ -124,8 +122,7 @@ void ls_kill_at_point_from_environment(void) {
     ls_at_point(point, rank, count, die, NULL);
 }
 
-/* --- what is left
- * --------------------------------------------------------------------------------------------------- */
+/* --- what is left ------------------------------------------------------------------------------------------------- */
 
 typedef struct inventory {
     int descriptors;
@@ -194,8 +191,7 @@ void ls_assert_nothing_left(const char *file, int line) {
     _fail(file, line);
 }
 
-/* --- the loop
- * ------------------------------------------------------------------------------------------------------- */
+/* --- the loop ----------------------------------------------------------------------------------------------------- */
 
 void ls_fault_first(int kinds) {
     ls_note_what_is_there();

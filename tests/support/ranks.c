@@ -48,8 +48,7 @@ struct ls_ranks {
     pid_t launcher_was;
 };
 
-/* --- in the launcher's process
- * -------------------------------------------------------------------------------------- */
+/* --- in the launcher's process ------------------------------------------------------------------------------------ */
 
 static void note_start(void *context, int rank, pid_t pid) {
     shared_job *job = context;
@@ -101,8 +100,7 @@ static _Noreturn void be_launcher(shared_job *job, const ls_ranks_options *wante
     _exit(0);
 }
 
-/* --- in the test
- * ---------------------------------------------------------------------------------------------------- */
+/* --- in the test -------------------------------------------------------------------------------------------------- */
 
 ls_ranks *ls_ranks_start(const ls_ranks_options *options) {
     ls_ranks *ranks = calloc(1, sizeof *ranks);
