@@ -159,6 +159,18 @@ LS_API ls_status ls_group_all_to_all_uneven(ls_group *group, const void *send, c
 /* Returns when every rank has called it. Errors as above. */
 LS_API ls_status ls_group_barrier(ls_group *group, ls_work **work);
 
+/* A message to rank `to`, of `count` elements: complete when it is received. Messages between two ranks with one tag arrive in
+ * the order in which they were sent; they wait for no other message and no collective. Both ranks pass the same count and
+ * type. Errors: LS_ERR_ARGUMENT (a rank that is not there, or this one), LS_ERR_UNSUPPORTED, and as above. */
+LS_API ls_status ls_group_send(ls_group *group, const void *data, size_t count, ls_dtype dtype, int to, int tag,
+                               ls_work **work);
+
+/* A message with `tag` of rank `from`, or LS_ANY_RANK. `source`, if not NULL, receives whose it was; it and `data` have to
+ * live until the work is complete. Errors as of ls_group_send. */
+#define LS_ANY_RANK (-1)
+LS_API ls_status ls_group_receive(ls_group *group, void *data, size_t count, ls_dtype dtype, int from, int tag,
+                                  int *source, ls_work **work);
+
 /* Waits until every rank has called it, and says who has not: rank 0 waits `timeout_ms` for the others, and all that came
  * learn its verdict, LS_ERR_TIMEOUT naming the ranks that did not come. The group is not lost. Goes through the store,
  * beside the order of other calls: a tool to find a rank that hangs, slower than ls_group_barrier.

@@ -1,6 +1,6 @@
 /* backend.h: what a backend is: one table of functions, chosen at run time. The rest of the room names no backend.
  *
- * A backend carries one operation of its group at a time: `start`, then `poll` until it is done. Only the group's driver
+ * A backend carries one operation of its group at a time, and any number of messages beside it: `start`, then `poll` until it is done. Only the group's driver
  * calls these (group/group.h), so they need no lock. Whatever may wait waits in `open`, `allocate` and `sleep`.      */
 #ifndef LS_GROUP_BACKEND_H
 #define LS_GROUP_BACKEND_H
@@ -16,7 +16,7 @@
 #define GROUP_ALLOCATE ((group_kind)5)
 #define GROUP_DUPLICATE ((group_kind)6)
 #define GROUP_SUBGROUP ((group_kind)13)
-#define GROUP_KIND_COUNT 14
+#define GROUP_KIND_COUNT 16
 
 /* What one rank says in such an operation, an all-gather of these; `count` of the call is checked, not gathered. */
 typedef struct group_agreement {
@@ -44,7 +44,7 @@ typedef enum backend_progress {
 /* One operation under way. */
 typedef struct backend_op {
     group_call call;
-    uint64_t number;      /* 1, 2, ... in the group's order; the same on all ranks */
+    uint64_t number;      /* 1, 2, ... in the group's order; the same on all ranks; 0: a message */
     size_t bytes;         /* of one rank's data */
     int64_t start_ns;     /* base/clock.h; 0: nobody has asked for the time yet */
     ls_status status;     /* of BACKEND_FAILED */

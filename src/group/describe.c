@@ -42,15 +42,36 @@ static const char *kind_name(group_kind kind) {
         [GROUP_ALL_TO_ALL] = "all-to-all",
         [GROUP_ALL_TO_ALL_UNEVEN] = "uneven all-to-all",
         [GROUP_REDUCE_SCATTER] = "reduce-scatter",
+        [GROUP_SEND] = "send",
+        [GROUP_RECEIVE] = "receive",
     };
     const char *name = (unsigned)kind < GROUP_KIND_COUNT ? names[kind] : NULL;
     return name ? name : "unknown operation";
+}
+
+static const char *describe_message(const group_call *call, char text[CALL_TEXT_BYTES]) {
+    char peer[32] = "any rank";
+    if (call->root != LS_ANY_RANK) snprintf(peer, sizeof peer, "rank %d", call->root);
+    snprintf(text, CALL_TEXT_BYTES, "%s of %zu %s %s %s with tag %" PRId32, kind_name(call->kind), call->count,
+             ls_dtype_name(call->dtype), call->kind == GROUP_SEND ? "to" : "from", peer, (int32_t)(uint32_t)call->tag);
+    return text;
+}
+
+const char *op_describe(const backend_op *op, char text[CALL_TEXT_BYTES + 32]) {
+    char call[CALL_TEXT_BYTES];
+    call_describe(&op->call, call);
+    if (op->number)
+        snprintf(text, CALL_TEXT_BYTES + 32, "operation %" PRIu64 ", %s", op->number, call);
+    else
+        snprintf(text, CALL_TEXT_BYTES + 32, "%s", call);
+    return text;
 }
 
 const char *call_describe(const group_call *call, char text[CALL_TEXT_BYTES]) {
     char tag[80];
     const char *dtype = ls_dtype_name(call->dtype), *name = kind_name(call->kind);
     describe_tag(call, tag, sizeof tag);
+    if (call->kind == GROUP_SEND || call->kind == GROUP_RECEIVE) return describe_message(call, text);
     switch ((int)call->kind) {
     case GROUP_ALL_REDUCE:
     case GROUP_REDUCE_SCATTER:

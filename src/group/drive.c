@@ -44,7 +44,7 @@ void group_await_driver(ls_group *group, const ls_work *work, int64_t deadline_n
     atomic_fetch_sub(&group->waiters, 1);
 }
 
-static backend_progress poll_op(ls_group *group, backend_op *op) {
+backend_progress drive_poll(ls_group *group, backend_op *op) {
     const backend_progress progress = group->backend->poll(group->state, op);
     if (progress == BACKEND_FAILED) group_lose(group, op->status);
     return progress;
@@ -54,19 +54,19 @@ static backend_progress poll_op(ls_group *group, backend_op *op) {
 static backend_progress judge(ls_group *group, backend_op *op, ls_status status) {
     ls_error why;
     ls_error_capture(&why, status);
-    const backend_progress progress = poll_op(group, op);
+    const backend_progress progress = drive_poll(group, op);
     if (progress != BACKEND_PENDING) return progress;
     group_lose(group, ls_error_raise(&why));
     return BACKEND_FAILED;
 }
 
 static ls_status time_limit_reached(ls_group *group, const backend_op *op) {
-    char missing[512], call[CALL_TEXT_BYTES];
+    char missing[512], call[CALL_TEXT_BYTES + 32];
     group->backend->describe_missing(group->state, op, missing, sizeof missing);
     return ls_fail(LS_ERR_ABORTED,
-                   "operation %" PRIu64 ", %s, was not complete within %" PRId64
+                   "%s, was not complete within %" PRId64
                    " ms; missing: %s; the group is aborted: see what these ranks do, or raise timeout_ms",
-                   op->number, call_describe(&op->call, call), group->timeout_ms, missing);
+                   op_describe(op, call), group->timeout_ms, missing);
 }
 
 static int64_t limit_of(const ls_group *group, const backend_op *op) {
@@ -81,6 +81,25 @@ static int64_t earliest(int64_t a, int64_t b) {
 
 static int64_t spin_ns_for(const backend_op *op) {
     return earliest(SPIN_NS + (int64_t)(op->bytes / SPIN_BYTES_PER_NS), LONGEST_SPIN_NS);
+}
+
+/* Whether messages can still come, and in time. MOVED when one was, after all. */
+static backend_progress examine_mail(ls_group *group, int64_t now_ns) {
+    const backend_progress progress = mail_poll(group);
+    if (progress != BACKEND_PENDING) return progress;
+    for (ls_work *work = group->mail; work; work = work->next) {
+        const ls_status status = now_ns >= limit_of(group, &work->op)
+                                     ? time_limit_reached(group, &work->op)
+                                     : group->backend->examine(group->state, &work->op);
+        if (status == LS_OK) continue;
+        ls_error why;
+        ls_error_capture(&why, status);
+        /* What a rank did before it left or died counts. */
+        if (mail_poll(group) == BACKEND_MOVED) return BACKEND_MOVED;
+        group_lose(group, ls_error_raise(&why));
+        return BACKEND_FAILED;
+    }
+    return BACKEND_PENDING;
 }
 
 /* Nothing moved for some polls: wait a little, in the way that fits how long it has been. */
@@ -101,6 +120,11 @@ static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_stat
 
     if (now_ns >= limit_of(group, op)) return judge(group, op, time_limit_reached(group, op));
     const uint32_t bell = group->backend->bell(group->state);
+    /* After the bell was read: a message rings it. */
+    if (group_has_mail(group)) {
+        const backend_progress progress = examine_mail(group, now_ns);
+        if (progress != BACKEND_PENDING) return progress;
+    }
     const ls_status status = group->backend->examine(group->state, op);
     if (status != LS_OK) return judge(group, op, status);
     if (atomic_load_explicit(&group->is_lost, memory_order_acquire)) return BACKEND_FAILED;
@@ -111,16 +135,31 @@ static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_stat
     return progress;
 }
 
+/* A poll was in vain. */
+static backend_progress pause_or_wait(ls_group *group, backend_op *op, wait_state *waited, bool yields,
+                                      int64_t deadline_ns) {
+    if (++waited->polls >= QUICK_POLLS && waited->polls % POLLS_PER_LOOK == 0)
+        return wait_a_little(group, op, waited, yields, deadline_ns);
+    ls_spin_hint();
+    return BACKEND_PENDING;
+}
+
 /* One poll, and the waiting that it calls for. `yields`: the driver is the progress thread. */
 static backend_progress step(ls_group *group, backend_op *op, wait_state *waited, bool yields, int64_t deadline_ns) {
-    backend_progress progress = poll_op(group, op);
-    if (progress == BACKEND_PENDING) {
-        if (++waited->polls < QUICK_POLLS || waited->polls % POLLS_PER_LOOK)
-            ls_spin_hint();
-        else
-            progress = wait_a_little(group, op, waited, yields, deadline_ns);
-    }
+    if (group_has_mail(group) && mail_poll(group) == BACKEND_MOVED) *waited = (wait_state){0};
+    backend_progress progress = drive_poll(group, op);
+    if (progress == BACKEND_PENDING) progress = pause_or_wait(group, op, waited, yields, deadline_ns);
     if (progress == BACKEND_MOVED) *waited = (wait_state){0};
+    return progress;
+}
+
+/* The same where there is no collective, but messages. */
+static backend_progress step_mail(ls_group *group, wait_state *waited, bool yields, int64_t deadline_ns) {
+    backend_progress progress = mail_poll(group);
+    if (progress == BACKEND_PENDING && group->mail)
+        progress = pause_or_wait(group, &group->mail->op, waited, yields, deadline_ns);
+    if (progress == BACKEND_DONE) mail_complete(&group->mail, LS_OK);
+    if (progress == BACKEND_MOVED || progress == BACKEND_DONE) *waited = (wait_state){0};
     return progress;
 }
 
@@ -154,6 +193,7 @@ static void fail_queue(ls_group *group) {
     ls_work *work = NULL;
     while ((work = atomic_load_explicit(&group->first, memory_order_acquire)))
         work_complete(work, group->failure.status);
+    mail_fail(group);
 }
 
 bool drive_queue(ls_group *group, const ls_work *until, int64_t deadline_ns) {
@@ -165,9 +205,10 @@ bool drive_queue(ls_group *group, const ls_work *until, int64_t deadline_ns) {
             return true;
         }
         ls_work *work = head(group);
-        if (!work) return true;
-        const backend_progress progress = step(group, &work->op, &waited, until == NULL, deadline_ns);
-        if (progress == BACKEND_DONE) {
+        if (!work && !group_has_mail(group)) return true;
+        const backend_progress progress = work ? step(group, &work->op, &waited, until == NULL, deadline_ns)
+                                               : step_mail(group, &waited, until == NULL, deadline_ns);
+        if (work && progress == BACKEND_DONE) {
             work_complete(work, LS_OK);
             waited = (wait_state){0};
         }
@@ -183,14 +224,15 @@ void drive_once(ls_group *group) {
         fail_queue(group);
         return;
     }
+    if (group_has_mail(group)) mail_poll(group);
     ls_work *work = head(group);
-    if (work && poll_op(group, &work->op) == BACKEND_DONE) work_complete(work, LS_OK);
+    if (work && drive_poll(group, &work->op) == BACKEND_DONE) work_complete(work, LS_OK);
 }
 
 void ls_group_progress(ls_group *group) {
     if (!group || atomic_load_explicit(&group->is_forked, memory_order_relaxed)) return;
     for (int i = 0; i < group->lane_count; i++) ls_group_progress(group->lanes[i]);
-    if (!atomic_load_explicit(&group->first, memory_order_acquire)) return;
+    if (!atomic_load_explicit(&group->first, memory_order_acquire) && !group_has_mail(group)) return;
     if (group_check_thread(group) != LS_OK || !group_try_drive(group)) return;
     drive_once(group);
     group_stop_driving(group);

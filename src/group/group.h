@@ -69,6 +69,10 @@ struct ls_group {
     int holders;       /* handles; the group closes with the last */
     _Atomic int users; /* 1 for all handles, and 1 for each work handed out: the memory goes with the last */
 
+    ls_work *mail_posted;   /* messages not begun yet: the lock */
+    ls_work *mail;          /* begun: the driver's */
+    _Atomic int mail_count; /* both */
+
     _Atomic uint64_t next_lane;
     _Atomic uint64_t monitored; /* barriers so far, the same on all ranks */
 
@@ -122,6 +126,8 @@ ls_status work_take(ls_group *group, const group_call *call, ls_work **work);
 void work_append(ls_work *first, ls_work *last);
 /* Takes `work`, the head of the queue, off it; the caller drives. */
 void work_complete(ls_work *work, ls_status status);
+/* Tells whoever waits for it, and lets go of it. */
+void work_end(ls_work *work, ls_status status);
 void work_drop(ls_work *work);
 /* Adds `count` to what the pool has. */
 ls_status work_fill_pool(ls_group *group, int count);
@@ -153,6 +159,19 @@ ls_status drive_alone(ls_group *group, backend_op *op);
 bool drive_queue(ls_group *group, const ls_work *until, int64_t deadline_ns);
 /* Polls once what is there. The caller drives. */
 void drive_once(ls_group *group);
+
+backend_progress drive_poll(ls_group *group, backend_op *op);
+
+/* messages.c; the caller drives. Polls all messages; MOVED when one was. */
+backend_progress mail_poll(ls_group *group);
+/* Takes a message off the list in which it hangs. */
+void mail_complete(ls_work **link, ls_status status);
+/* The group is lost. */
+void mail_fail(ls_group *group);
+
+static inline bool group_has_mail(const ls_group *group) {
+    return atomic_load_explicit(&group->mail_count, memory_order_acquire) > 0;
+}
 
 /* progress.c */
 ls_status progress_start(ls_group *group);

@@ -15,6 +15,10 @@ static const char *const group_points[] = {
     "shm.staged.put",        /* a chunk of ours is in the stage */
     "shm.staged.combined",   /* our share of a chunk is combined */
     "shm.staged.taken",      /* a chunk is taken out */
+    "shm.message.offered",   /* the other rank can see our message */
+    "shm.message.granted",   /* we want the other rank's message */
+    "shm.message.written",   /* a part of a message is in the ring */
+    "shm.message.read",      /* a part of a message is taken out */
     "shm.operation.done",    /* an operation is complete here */
     "shm.leaving.said",      /* our board says that we have left, or why the group is lost */
 };

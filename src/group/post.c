@@ -31,10 +31,12 @@ static bool has_root(group_kind kind) {
 /* Whether this rank has to pass `send` and `data`, apart. */
 static bool needs_send(const ls_group *group, const group_call *call) {
     if (call->kind == GROUP_SCATTER) return call->root == group->rank;
-    return call->kind != GROUP_ALL_REDUCE && call->kind != GROUP_BROADCAST && call->kind != GROUP_REDUCE;
+    return call->kind != GROUP_ALL_REDUCE && call->kind != GROUP_BROADCAST && call->kind != GROUP_REDUCE &&
+           call->kind != GROUP_RECEIVE;
 }
 
 static bool needs_data(const ls_group *group, const group_call *call) {
+    if (call->kind == GROUP_SEND) return false;
     return call->kind != GROUP_GATHER || call->root == group->rank;
 }
 

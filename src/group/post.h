@@ -4,7 +4,7 @@
 
 #include <lockstep/group.h>
 
-/* 5 and 6 are the room's own (group/backend.h). */
+/* 5, 6 and 13 are the room's own (group/backend.h). */
 typedef enum group_kind {
     GROUP_ALL_REDUCE = 1,
     GROUP_BROADCAST,
@@ -15,7 +15,9 @@ typedef enum group_kind {
     GROUP_SCATTER,
     GROUP_REDUCE_SCATTER,
     GROUP_ALL_TO_ALL,
-    GROUP_ALL_TO_ALL_UNEVEN
+    GROUP_ALL_TO_ALL_UNEVEN,
+    GROUP_SEND = 14, /* messages: `root` is the other rank, `tag` the user's; beside the queue */
+    GROUP_RECEIVE
 } group_kind;
 
 /* One collective as posted. All ranks must agree in everything but the pointers: kind, count, dtype, op, root and tag
@@ -30,6 +32,7 @@ typedef struct group_call {
     void *data;       /* in and out; the output */
     /* Elements for and from each rank, of the uneven all-to-all; copied when the call is posted. All ranks compare them. */
     const size_t *send_counts, *receive_counts;
+    int *source;      /* of a receive: where the message came from; may be NULL */
     uint64_t tag;     /* 0 for users' calls; the reducer's is (step << 8 | its kind) */
     const char *name; /* for messages and traces: "bucket 3"; lives until the work is complete; may be NULL */
 } group_call;

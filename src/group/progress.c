@@ -13,7 +13,7 @@
 #define LONGEST_MOMENT_NS (5 * LS_NS_PER_MS)
 
 static bool has_work(const ls_group *group) {
-    return atomic_load_explicit(&group->first, memory_order_acquire) != NULL;
+    return atomic_load_explicit(&group->first, memory_order_acquire) != NULL || group_has_mail(group);
 }
 
 /* Sleeps until something is posted. */

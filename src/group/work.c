@@ -72,6 +72,11 @@ void work_complete(ls_work *work, ls_status status) {
     if (!work->next) group->tail = NULL;
     ls_mutex_unlock(&group->lock);
     if (group->current == work) group->current = NULL;
+    work_end(work, status);
+}
+
+void work_end(ls_work *work, ls_status status) {
+    ls_group *group = work->group;
     work->end_ns = ls_now_ns();
     work->status = status;
     atomic_store_explicit(&work->is_complete, true, memory_order_release);

@@ -43,6 +43,16 @@ static ls_group *open_group(int64_t timeout_ms) {
 
 #define COUNT ((size_t)300000)
 
+/* To the next rank, from the one before. */
+static void exchange(ls_group *group, const float *data, float *results, size_t count) {
+    const int world_size = ls_group_world_size(group), rank = ls_group_rank(group);
+    ls_work *works[2];
+    check(ls_group_send(group, data, count, LS_F32, (rank + 1) % world_size, 5, &works[0]));
+    check(ls_group_receive(group, results, count, LS_F32, (rank + world_size - 1) % world_size, 5, NULL, &works[1]));
+    check(ls_work_wait_all(works, 2, 0));
+    for (int i = 0; i < 2; i++) ls_work_close(&works[i]);
+}
+
 static void run_all(ls_group *group, float *shared, float *ordinary, float *results) {
     const size_t world_size = (size_t)ls_group_world_size(group), part = COUNT / world_size;
     ls_work *work = NULL;
@@ -59,6 +69,7 @@ static void run_all(ls_group *group, float *shared, float *ordinary, float *resu
         check(ls_group_gather(group, data, results, part, LS_F32, 1, NULL));
         check(ls_group_scatter(group, data, results, part, LS_F32, 0, NULL));
         check(ls_group_all_to_all(group, data, results, part, LS_F32, NULL));
+        exchange(group, data, results, part);
         check(ls_group_all_reduce(group, data, COUNT, LS_F32, LS_SUM, &work));
         check(ls_work_wait(work, 0));
         ls_work_close(&work);

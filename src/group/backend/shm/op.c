@@ -10,6 +10,7 @@
  * Every operation begins with the meeting, which is also what makes two slots enough (board.h) and what finds ranks that
  * called different things: before a byte of theirs is touched.                                                       */
 #include "group/backend/shm/flow.h"
+#include "group/backend/shm/messages.h"
 
 #include "base/fault.h"
 #include "group/describe.h"
@@ -70,6 +71,10 @@ static void publish_counts(const shm_group *shm, const backend_op *op, unsigned 
 
 void shm_start(void *state, backend_op *op) {
     shm_group *shm = state;
+    if (shm_is_message(op)) {
+        shm_message_start(shm, op);
+        return;
+    }
     shm_op *s = shm_op_of(op);
     shm_slot *slot = shm_slot_of(shm, shm->rank, op->number);
     s->phase = SHM_MEETING;
@@ -204,6 +209,7 @@ static backend_progress go_on(shm_group *shm, backend_op *op) {
 
 backend_progress shm_poll(void *state, backend_op *op) {
     shm_group *shm = state;
+    if (shm_is_message(op)) return shm_message_poll(shm, op);
     const backend_progress progress = go_on(shm, op);
     if (progress == BACKEND_DONE) {
         /* Relaxed: read for messages only. */
@@ -215,6 +221,7 @@ backend_progress shm_poll(void *state, backend_op *op) {
 
 bool shm_waits_for(const shm_group *shm, const backend_op *op, int peer) {
     if (peer == shm->rank) return false;
+    if (shm_is_message(op)) return shm_message_waits_for(shm, op, peer);
     const shm_op *s = (const shm_op *)(const void *)op->scratch;
     switch (s->phase) {
     case SHM_MEETING:

@@ -1,5 +1,5 @@
 /* open.c: a group opens: every rank shares its board; and the backend's table. */
-#include "group/backend/shm/shm.h"
+#include "group/backend/shm/messages.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
@@ -21,6 +21,7 @@ static void shm_close(void *state) {
         if (shm->processes && shm->processes[rank] >= 0) close(shm->processes[rank]);
     }
     ls_mutex_destroy(&shm->lock);
+    shm_mail_free(shm);
     ls_free(shm->boards);
     ls_free(shm->segments);
     ls_free(shm->processes);
@@ -44,7 +45,7 @@ static ls_status prepare(const backend_place *place, shm_group **state) {
     shm->boards = ls_alloc_array(world_size, sizeof(shm_board *));
     shm->segments = ls_alloc_array(world_size, sizeof(shm_segment *));
     shm->copies = ls_alloc_array(world_size, sizeof *shm->copies);
-    return shm->boards && shm->segments && shm->copies ? LS_OK : LS_ERR_MEMORY;
+    return shm->boards && shm->segments && shm->copies ? shm_mail_create(shm) : LS_ERR_MEMORY;
 }
 
 static ls_status fill_board(shm_board *board) {
@@ -91,7 +92,7 @@ static ls_status share_boards(shm_group *shm, const backend_place *place) {
                            .world_size = shm->world_size,
                            .prefix = place->prefix,
                            .stale = place->stale_prefix,
-                           .bytes = sizeof(shm_board),
+                           .bytes = sizeof(shm_board) + (size_t)shm->world_size * shm_lane_bytes(shm->world_size),
                            .deadline_ns = place->deadline_ns,
                            .timeout_ms = place->timeout_ms,
                            .examine = examine_opening,

@@ -24,11 +24,10 @@ static ls_status lost(const shm_group *shm, const backend_op *op, int peer, cons
     if (!op)
         return ls_fail(LS_ERR_PEER_LOST, "rank %d (%s, process %" PRId64 ") %s; close the group", peer, board->host,
                        board->process, doing);
-    char call[CALL_TEXT_BYTES];
+    char call[CALL_TEXT_BYTES + 32];
     return ls_fail(LS_ERR_PEER_LOST,
-                   "rank %d (%s, process %" PRId64 ") %s before it had done its part of operation %" PRIu64
-                   ", %s; close the group",
-                   peer, board->host, board->process, doing, op->number, call_describe(&op->call, call));
+                   "rank %d (%s, process %" PRId64 ") %s before it had done its part of %s; close the group", peer,
+                   board->host, board->process, doing, op_describe(op, call));
 }
 
 static ls_status examine_peer(const shm_group *shm, const backend_op *op, int peer) {
@@ -40,11 +39,23 @@ static ls_status examine_peer(const shm_group *shm, const backend_op *op, int pe
     }
 }
 
+static bool has_left(const shm_group *shm, int peer) {
+    return atomic_load_explicit(&shm->boards[peer]->standing, memory_order_acquire) == SHM_HAS_LEFT;
+}
+
 ls_status shm_examine(void *state, backend_op *op) {
     const shm_group *shm = state;
-    for (int peer = 0; peer < shm->world_size; peer++)
-        if (shm_waits_for(shm, op, peer)) LS_TRY(examine_peer(shm, op, peer));
-    return LS_OK;
+    int awaited = 0, gone = 0;
+    for (int peer = 0; peer < shm->world_size; peer++) {
+        if (!shm_waits_for(shm, op, peer)) continue;
+        awaited++;
+        /* A message from any rank may come from those who have not left. */
+        if (op->call.kind == GROUP_RECEIVE && op->call.root == LS_ANY_RANK && has_left(shm, peer))
+            gone++;
+        else
+            LS_TRY(examine_peer(shm, op, peer));
+    }
+    return gone && gone == awaited ? lost(shm, op, (shm->rank + 1) % shm->world_size, "left the group") : LS_OK;
 }
 
 ls_status shm_examine_all(void *state) {

@@ -6,6 +6,7 @@
  *   small.c      one phase: the data came with the call, everyone combines everything
  *   in_place.c   memory of the group: each rank combines its share over all copies, and writes all copies
  *   staged.c     ordinary memory: the same, through a small stage, chunk by chunk
+ *   messages.c   send and receive
  *   peers.c      who is there, who has gone, sleeping and waking
  *   memory.c     ls_group_alloc                                                                                    */
 #ifndef LS_GROUP_SHM_SHM_H
@@ -41,6 +42,7 @@ typedef struct shm_group {
     uint64_t chunks; /* staged so far by this group, the same on all ranks; the driver's */
     ls_mutex lock;   /* guards memories */
     shm_memory *memories;
+    struct shm_mail *mail; /* [world_size]; the driver's */
 } shm_group;
 
 typedef enum shm_phase { SHM_MEETING, SHM_COMBINING, SHM_COPYING, SHM_FINISHING, SHM_STAGING } shm_phase;

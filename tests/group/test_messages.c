@@ -1,0 +1,304 @@
+/* test_messages.c: send and receive: order, tags, any source, beside collectives; who fails is named. */
+#include "support/threads.h"
+
+#include "base/clock.h"
+#include "base/wait.h"
+#include "group/oracle.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+static void wait_and_close(ls_work **work) {
+    assert_ok(ls_work_wait(*work, 0));
+    ls_work_close(work);
+}
+
+static void exchange_sizes(const ls_rank *rank) {
+    static const size_t counts[] = {0, 1, 7, 1000, 40000, 300007};
+    ls_group *group = open_rank(rank);
+    const int next = (rank->rank + 1) % rank->world_size,
+              before = (rank->rank + rank->world_size - 1) % rank->world_size;
+    int64_t *sent = malloc(300007 * sizeof *sent), *got = malloc(300007 * sizeof *got);
+    for (int i = 0; i < 6; i++) {
+        ls_work *works[2];
+        int source = -1;
+        for (size_t j = 0; j < counts[i]; j++) sent[j] = (int64_t)j * 3 + rank->rank;
+        /* All ranks send first: none waits for another. */
+        assert_ok(ls_group_send(group, sent, counts[i], LS_I64, next, i, &works[0]));
+        assert_ok(ls_group_receive(group, got, counts[i], LS_I64, before, i, &source, &works[1]));
+        assert_ok(ls_work_wait_all(works, 2, 0));
+        assert_int_equal(source, before);
+        for (size_t j = 0; j < counts[i]; j++) assert_int_equal(got[j], (int64_t)j * 3 + before);
+        for (int j = 0; j < 2; j++) ls_work_close(&works[j]);
+    }
+    free(sent);
+    free(got);
+    ls_group_close(&group);
+}
+
+static void messages_of_any_size_go_round_a_ring(void **state) {
+    (void)state;
+    for (int world_size = 2; world_size <= 5; world_size++) run_ranks(world_size, exchange_sizes, NULL);
+}
+
+#define MANY 100
+
+static void send_in_order(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    int32_t values[2][MANY];
+    ls_work *works[2 * MANY];
+    /* Many more than a lane has room for; received by falling tag, so that the last ones sent are wanted first. */
+    for (int i = 0; i < 2 * MANY; i++) {
+        int32_t *value = &values[i % 2][i / 2];
+        *value = i;
+        if (rank->rank == 0) assert_ok(ls_group_send(group, value, 1, LS_I32, 1, i % 2, &works[i]));
+    }
+    for (int tag = 1; tag >= 0 && rank->rank == 1; tag--)
+        for (int i = 0; i < MANY; i++) {
+            int32_t got = -1;
+            assert_ok(ls_group_receive(group, &got, 1, LS_I32, 0, tag, NULL, NULL));
+            assert_int_equal(got, 2 * i + tag);
+        }
+    for (int i = 0; i < 2 * MANY && rank->rank == 0; i++) wait_and_close(&works[i]);
+    ls_group_close(&group);
+}
+
+static void messages_with_one_tag_arrive_in_order_and_tags_in_any(void **state) {
+    (void)state;
+    run_ranks(2, send_in_order, NULL);
+}
+
+static void receive_from_any(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    if (rank->rank == 0) {
+        int seen[4] = {0};
+        for (int i = 0; i < 3 * 20; i++) {
+            int64_t got = -1;
+            int source = -1;
+            assert_ok(ls_group_receive(group, &got, 1, LS_I64, LS_ANY_RANK, 9, &source, NULL));
+            assert_in_range(source, 1, 3);
+            assert_int_equal(got, source * 100 + seen[source]++);
+        }
+    } else {
+        for (int i = 0; i < 20; i++) {
+            const int64_t value = rank->rank * 100 + i;
+            assert_ok(ls_group_send(group, &value, 1, LS_I64, 0, 9, NULL));
+        }
+    }
+    ls_group_close(&group);
+}
+
+static void a_receive_from_any_rank_says_whose_it_was(void **state) {
+    (void)state;
+    run_ranks(4, receive_from_any, NULL);
+}
+
+/* Rank 1 comes to the collective only when it has had a message, which rank 0 sends behind the collective. */
+static void pass_a_collective(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    int64_t value = 1, message = 42;
+    ls_work *reduce = NULL, *send = NULL;
+    if (rank->rank == 0) {
+        assert_ok(ls_group_all_reduce(group, &value, 1, LS_I64, LS_SUM, &reduce));
+        assert_ok(ls_group_send(group, &message, 1, LS_I64, 1, 0, &send));
+        wait_and_close(&reduce);
+        wait_and_close(&send);
+    } else {
+        assert_ok(ls_group_receive(group, &message, 1, LS_I64, 0, 0, NULL, NULL));
+        assert_ok(ls_group_all_reduce(group, &value, 1, LS_I64, LS_SUM, NULL));
+    }
+    assert_int_equal(value, 2);
+    ls_group_close(&group);
+}
+
+/* And with a blocking collective, which runs on the caller's stack. */
+static void pass_a_blocking_collective(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    int64_t value = 1, message = 42;
+    ls_work *send = NULL;
+    if (rank->rank == 0) {
+        assert_ok(ls_group_send(group, &message, 1, LS_I64, 1, 0, &send));
+        assert_ok(ls_group_all_reduce(group, &value, 1, LS_I64, LS_SUM, NULL));
+        wait_and_close(&send);
+    } else {
+        ls_sleep_until(ls_now_ns() + 50 * LS_NS_PER_MS);
+        assert_ok(ls_group_receive(group, &message, 1, LS_I64, 0, 0, NULL, NULL));
+        assert_ok(ls_group_all_reduce(group, &value, 1, LS_I64, LS_SUM, NULL));
+    }
+    ls_group_close(&group);
+}
+
+static void a_message_never_waits_for_a_collective(void **state) {
+    (void)state;
+    run_ranks(2, pass_a_collective, NULL);
+    run_ranks(2, pass_a_blocking_collective, NULL);
+}
+
+static void send_without_waiting(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    int64_t value = 7;
+    ls_work *work = NULL;
+    if (rank->rank == 0) {
+        assert_ok(ls_group_send(group, &value, 1, LS_I64, 1, 0, &work));
+        /* The progress thread sends it: this rank is in no call of ours. */
+        assert_ok(ls_store_wait(rank->store, "got it", 60000));
+        wait_and_close(&work);
+    } else {
+        assert_ok(ls_group_receive(group, &value, 1, LS_I64, 0, 0, NULL, NULL));
+        assert_ok(ls_store_set(rank->store, "got it", "", 0));
+    }
+    ls_group_close(&group);
+}
+
+static void a_message_goes_while_its_sender_computes(void **state) {
+    (void)state;
+    run_ranks(2, send_without_waiting, NULL);
+}
+
+static void receive_another_type(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    float values[4] = {0};
+    const ls_status status = rank->rank == 0 ? ls_group_send(group, values, 3, LS_F32, 1, -5, NULL)
+                                             : ls_group_receive(group, values, 4, LS_F32, 0, -5, NULL, NULL);
+    assert_int_equal(status, LS_ERR_MISMATCH);
+    assert_error_says(
+        "rank 0 called send of 3 f32 to rank 1 with tag -5, rank 1 receive of 4 f32 from rank 0 with tag -5");
+    ls_group_close(&group);
+}
+
+static void a_differing_count_names_both_calls(void **state) {
+    (void)state;
+    run_ranks(2, receive_another_type, NULL);
+}
+
+static void wait_for_who_left(const ls_rank *rank) {
+    const int from = *(const int *)rank->argument;
+    ls_group *group = open_rank(rank);
+    int64_t value = 0;
+    if (rank->rank == 0) {
+        assert_int_equal(ls_group_receive(group, &value, 1, LS_I64, from, 3, NULL, NULL), LS_ERR_PEER_LOST);
+        assert_error_says("left the group before it had done its part of receive of 1 i64 from ");
+    }
+    ls_group_close(&group);
+}
+
+static void a_rank_that_leaves_ends_the_wait_for_its_message(void **state) {
+    (void)state;
+    for (int from = LS_ANY_RANK; from < 2; from += 2) run_ranks(2, wait_for_who_left, &from);
+}
+
+static void wait_too_long(const ls_rank *rank) {
+    ls_group *group = NULL;
+    ls_group_options options = rank_options(rank);
+    options.timeout_ms = 200;
+    assert_ok(ls_group_open(&group, &options));
+    int64_t value = 0;
+    if (rank->rank == 0) {
+        assert_int_equal(ls_group_send(group, &value, 1, LS_I64, 1, 3, NULL), LS_ERR_ABORTED);
+        assert_error_says("send of 1 i64 to rank 1 with tag 3, was not complete within 200 ms; missing: rank 1");
+        assert_ok(ls_store_set(rank->store, "over", "", 0));
+    } else {
+        assert_ok(ls_store_wait(rank->store, "over", 60000));
+    }
+    ls_group_close(&group);
+}
+
+static void the_limit_ends_a_message_that_nobody_wants(void **state) {
+    (void)state;
+    run_ranks(2, wait_too_long, NULL);
+}
+
+static void refuse_peers(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    int64_t value = 0;
+    ls_work *work = NULL;
+    assert_int_equal(ls_group_send(group, &value, 1, LS_I64, rank->rank, 0, &work), LS_ERR_ARGUMENT);
+    assert_error_says("a message is between two ranks of a group");
+    assert_null(work);
+    assert_int_equal(ls_group_send(group, &value, 1, LS_I64, LS_ANY_RANK, 0, &work), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_group_receive(group, &value, 1, LS_I64, rank->world_size, 0, NULL, &work), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_group_receive(group, NULL, 1, LS_I64, LS_ANY_RANK, 0, NULL, &work), LS_ERR_ARGUMENT);
+    ls_group_close(&group);
+}
+
+static void a_message_to_nobody_is_refused(void **state) {
+    (void)state;
+    for (int world_size = 1; world_size <= 2; world_size++) run_ranks(world_size, refuse_peers, NULL);
+}
+
+/* --- at random --------------------------------------------------------------------------------------------------------- */
+
+enum { PER_PEER = 4, MOST_ELEMENTS = 20000, MOST_MESSAGES = 2 * 4 * PER_PEER };
+
+typedef struct parcel {
+    uint64_t first; /* element j is first + j */
+    size_t count;
+    bool is_sent;
+    int32_t *data;
+    ls_work *work;
+} parcel;
+
+/* Message `which` of this rank in a round: a peer, a tag, and whether we send it or receive it. */
+static void post_parcel(const ls_rank *rank, ls_group *group, uint64_t seed, int which, parcel *at) {
+    const int peer = which / 2 / PER_PEER, tag = which / 2 % PER_PEER;
+    const int from = which % 2 ? rank->rank : peer, to = which % 2 ? peer : rank->rank;
+    *at = (parcel){.first = mix(seed ^ (uint64_t)((from * 8 + to) * 8 + tag)), .is_sent = which % 2};
+    if (peer == rank->rank) return;
+    at->count = at->first % 3 ? at->first % 50 : at->first % MOST_ELEMENTS;
+    at->data = calloc(at->count + 1, sizeof *at->data);
+    for (size_t i = 0; i < at->count && at->is_sent; i++) at->data[i] = (int32_t)(at->first + i);
+    if (at->is_sent)
+        assert_ok(ls_group_send(group, at->data, at->count, LS_I32, to, tag, &at->work));
+    else
+        assert_ok(ls_group_receive(group, at->data, at->count, LS_I32, from, tag, NULL, &at->work));
+}
+
+/* Every pair, both ways, posted in an order of each rank's own, with a collective in the middle. */
+static void send_at_random(const ls_rank *rank) {
+    const uint64_t seed = *(const uint64_t *)rank->argument;
+    const int total = 2 * rank->world_size * PER_PEER;
+    ls_group *group = open_rank(rank);
+    for (uint64_t round = 0; round < 40; round++) {
+        parcel parcels[MOST_MESSAGES];
+        int32_t value = 1;
+        ls_work *reduce = NULL;
+        const int first = (int)(mix(seed + round * 8 + (uint64_t)rank->rank) % (uint64_t)total);
+        for (int i = 0; i < total; i++) {
+            post_parcel(rank, group, seed + round * 1000, (first + 7 * i) % total, &parcels[i]);
+            if (i == total / 2) assert_ok(ls_group_all_reduce(group, &value, 1, LS_I32, LS_SUM, &reduce));
+        }
+        wait_and_close(&reduce);
+        assert_int_equal(value, rank->world_size);
+        for (int i = 0; i < total; i++) {
+            if (!parcels[i].work) continue;
+            wait_and_close(&parcels[i].work);
+            for (size_t j = 0; j < parcels[i].count; j++)
+                assert_int_equal(parcels[i].data[j], (int32_t)(parcels[i].first + j));
+            free(parcels[i].data);
+        }
+    }
+    ls_group_close(&group);
+}
+
+static void random_messages_between_all_pairs_arrive(void **state) {
+    (void)state;
+    uint64_t seed = (uint64_t)time(NULL);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int world_size = 2; world_size <= 4; world_size++) run_ranks(world_size, send_at_random, &seed);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_of_any_size_go_round_a_ring),
+        cmocka_unit_test(messages_with_one_tag_arrive_in_order_and_tags_in_any),
+        cmocka_unit_test(a_receive_from_any_rank_says_whose_it_was),
+        cmocka_unit_test(a_message_never_waits_for_a_collective),
+        cmocka_unit_test(a_message_goes_while_its_sender_computes),
+        cmocka_unit_test(a_differing_count_names_both_calls),
+        cmocka_unit_test(a_rank_that_leaves_ends_the_wait_for_its_message),
+        cmocka_unit_test(the_limit_ends_a_message_that_nobody_wants),
+        cmocka_unit_test(a_message_to_nobody_is_refused),
+        cmocka_unit_test(random_messages_between_all_pairs_arrive),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
