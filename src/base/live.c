@@ -6,10 +6,14 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
 
 static ls_mutex lock = LS_MUTEX_INITIALIZER;
 static ls_live *first;     /* under lock */
 static bool is_registered; /* under lock: handlers are registered once and cannot be taken back */
+
+static _Atomic uint32_t signals;
 
 void ls_live_lock(void) {
     ls_mutex_lock(&lock);
@@ -49,4 +53,23 @@ void ls_live_remove(ls_live *self) {
         *link = self->next;
         return;
     }
+}
+
+/* All that a handler may do: whoever drives a group looks. */
+static void count_signal(int number) {
+    (void)number;
+    atomic_fetch_add_explicit(&signals, 1, memory_order_relaxed);
+}
+
+void ls_live_watch_signal(void) {
+    struct sigaction before, ours = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&ours.sa_mask);
+    ls_live_lock();
+    if (sigaction(SIGUSR2, NULL, &before) == 0 && !(before.sa_flags & SA_SIGINFO) && before.sa_handler == SIG_DFL)
+        sigaction(SIGUSR2, &ours, NULL);
+    ls_live_unlock();
+}
+
+uint32_t ls_live_signals(void) {
+    return atomic_load_explicit(&signals, memory_order_relaxed);
 }

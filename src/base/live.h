@@ -24,4 +24,9 @@ void ls_live_remove(ls_live *self);
 /* The first that is listed, then follow `next`; the caller holds the lock. */
 ls_live *ls_live_first(void);
 
+/* How often this process got SIGUSR2 since somebody began to watch for it: what wants the flight recorders written. A
+ * program that has a handler of its own, or ignores the signal, keeps it. Any thread. */
+void ls_live_watch_signal(void);
+uint32_t ls_live_signals(void);
+
 #endif

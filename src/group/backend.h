@@ -46,6 +46,7 @@ typedef struct backend_op {
     group_call call;
     uint64_t number;      /* 1, 2, ... in the group's order; the same on all ranks; 0: a message */
     size_t bytes;         /* of one rank's data */
+    uint64_t record;      /* the flight recorder's */
     int64_t start_ns;     /* base/clock.h; 0: nobody has asked for the time yet */
     ls_status status;     /* of BACKEND_FAILED */
     uint64_t scratch[16]; /* the backend's own; not zeroed */

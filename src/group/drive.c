@@ -109,7 +109,10 @@ static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_stat
     const int64_t now_ns = ls_now_ns();
     if (!waited->since_ns) {
         waited->since_ns = now_ns;
-        if (!op->start_ns) op->start_ns = now_ns;
+        if (!op->start_ns) {
+            op->start_ns = now_ns;
+            flight_started(&group->flight, op->record, now_ns);
+        }
         /* What we published may be what a sleeping peer waits for. */
         ls_full_barrier();
         group->backend->nudge(group->state);
@@ -118,6 +121,7 @@ static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_stat
     const bool may_spin = yields ? group->progress_may_spin : group->may_spin;
     if (may_spin && now_ns - waited->since_ns < spin_ns_for(op)) return BACKEND_PENDING;
 
+    if (flight_is_wanted(&group->flight)) flight_write(group);
     if (now_ns >= limit_of(group, op)) return judge(group, op, time_limit_reached(group, op));
     const uint32_t bell = group->backend->bell(group->state);
     /* After the bell was read: a message rings it. */
@@ -166,13 +170,14 @@ static backend_progress step_mail(ls_group *group, wait_state *waited, bool yiel
 ls_status drive_alone(ls_group *group, backend_op *op) {
     LS_ASSERT_DRIVER(group);
     op->number = ++group->launched;
+    op->record = flight_begin(&group->flight, op, 0);
     group->backend->start(group->state, op);
     wait_state waited = {0};
-    for (;;) {
-        const backend_progress progress = step(group, op, &waited, false, LS_DEADLINE_NEVER);
-        if (progress == BACKEND_DONE) return LS_OK;
-        if (progress == BACKEND_FAILED) return ls_error_raise(&group->failure);
-    }
+    backend_progress progress = BACKEND_PENDING;
+    while (progress != BACKEND_DONE && progress != BACKEND_FAILED)
+        progress = step(group, op, &waited, false, LS_DEADLINE_NEVER);
+    flight_end(&group->flight, op->record, op->start_ns, 0, progress == BACKEND_DONE);
+    return progress == BACKEND_DONE ? LS_OK : ls_error_raise(&group->failure);
 }
 
 /* The operation at the head of the queue, started; NULL when there is none. */
@@ -181,9 +186,7 @@ static ls_work *head(ls_group *group) {
     if (group->current) return group->current;
     ls_work *work = atomic_load_explicit(&group->first, memory_order_acquire);
     if (!work) return NULL;
-    work->op.number = ++group->launched;
-    work->op.start_ns = ls_now_ns();
-    group->backend->start(group->state, &work->op);
+    work_begin(work, ++group->launched);
     group->current = work;
     return work;
 }

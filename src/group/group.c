@@ -55,6 +55,7 @@ static void wake_all(ls_group *group) {
 
 ls_status group_lose(ls_group *group, ls_status status) {
     if (keep_failure(group, status)) {
+        if (!group->is_stranger) flight_write(group);
         group->backend->leave(group->state, &group->failure);
         wake_all(group);
     }
@@ -83,6 +84,7 @@ static void free_group(ls_group *group) {
     ls_store_close(&group->store);
     ls_free(group->agreements);
     ls_free(group->lanes);
+    flight_close(&group->flight);
     ls_free(group);
 }
 
@@ -104,7 +106,7 @@ ls_group *group_create(const ls_group_options *options, const ls_backend *backen
     atomic_init(&group->users, 1);
     ls_mutex_init(&group->lock);
     group->agreements = ls_alloc_array((size_t)group->world_size, sizeof *group->agreements);
-    if (group->agreements) return group;
+    if (group->agreements && flight_open(&group->flight) == LS_OK) return group;
     free_group(group);
     return NULL;
 }

@@ -19,6 +19,7 @@
 #include "base/thread.h"
 #include "base/wait.h"
 #include "group/backend.h"
+#include "group/flight.h"
 
 #define GROUP_DEFAULT_TIMEOUT_MS (INT64_C(30) * 60 * 1000)
 
@@ -26,8 +27,10 @@
 struct ls_work {
     backend_op op;
     ls_group *group;
-    size_t *counts;           /* that the call refers to; NULL: none */
-    ls_work *next;            /* in the queue or the pool: the group's lock */
+    size_t *counts; /* that the call refers to; NULL: none */
+    ls_work *next;  /* in the queue or the pool: the group's lock */
+    int64_t posted_ns;
+    _Atomic bool is_begun;    /* by the driver */
     int64_t end_ns;           /* before `is_complete` */
     ls_status status;         /* before `is_complete` */
     _Atomic bool is_complete; /* release, after the fields above */
@@ -72,6 +75,8 @@ struct ls_group {
     ls_work *mail_posted;   /* messages not begun yet: the lock */
     ls_work *mail;          /* begun: the driver's */
     _Atomic int mail_count; /* both */
+
+    flight_recorder flight; /* written by the driver */
 
     _Atomic uint64_t next_lane;
     _Atomic uint64_t monitored; /* barriers so far, the same on all ranks */
@@ -126,6 +131,8 @@ ls_status work_take(ls_group *group, const group_call *call, ls_work **work);
 void work_append(ls_work *first, ls_work *last);
 /* Takes `work`, the head of the queue, off it; the caller drives. */
 void work_complete(ls_work *work, ls_status status);
+/* Begins an operation, or with number 0 a message; the caller drives. */
+void work_begin(ls_work *work, uint64_t number);
 /* Tells whoever waits for it, and lets go of it. */
 void work_end(ls_work *work, ls_status status);
 void work_drop(ls_work *work);

@@ -83,11 +83,7 @@ static ls_work *take_posted(ls_group *group) {
 }
 
 static void start_posted(ls_group *group) {
-    for (ls_work *work = take_posted(group); work; work = work->next) {
-        work->op.number = 0;
-        work->op.start_ns = ls_now_ns();
-        group->backend->start(group->state, &work->op);
-    }
+    for (ls_work *work = take_posted(group); work; work = work->next) work_begin(work, 0);
 }
 
 void mail_complete(ls_work **link, ls_status status) {

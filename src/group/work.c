@@ -42,6 +42,8 @@ ls_status work_take(ls_group *group, const group_call *call, ls_work **result) {
     work->next = NULL;
     work->status = LS_OK;
     work->op.start_ns = work->end_ns = 0;
+    work->posted_ns = ls_now_ns();
+    atomic_init(&work->is_begun, false);
     if (copy_counts(work) != LS_OK) {
         ls_free(work);
         return LS_ERR_MEMORY;
@@ -78,6 +80,8 @@ void work_complete(ls_work *work, ls_status status) {
 void work_end(ls_work *work, ls_status status) {
     ls_group *group = work->group;
     work->end_ns = ls_now_ns();
+    if (atomic_load_explicit(&work->is_begun, memory_order_relaxed))
+        flight_end(&group->flight, work->op.record, work->op.start_ns, work->end_ns, status == LS_OK);
     work->status = status;
     atomic_store_explicit(&work->is_complete, true, memory_order_release);
     ls_full_barrier();
@@ -162,6 +166,14 @@ ls_status ls_work_wait_all(ls_work *const *works, int count, int64_t timeout_ms)
         if (status != LS_OK && first.status == LS_OK) ls_error_capture(&first, status);
     }
     return ls_error_raise(&first);
+}
+
+void work_begin(ls_work *work, uint64_t number) {
+    work->op.number = number;
+    work->op.start_ns = ls_now_ns();
+    work->op.record = flight_begin(&work->group->flight, &work->op, work->posted_ns);
+    atomic_store_explicit(&work->is_begun, true, memory_order_relaxed);
+    work->group->backend->start(work->group->state, &work->op);
 }
 
 bool ls_work_is_complete(ls_work *work) {

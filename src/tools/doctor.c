@@ -1,4 +1,5 @@
 /* doctor.c: `lockstep doctor`: what this machine has of what Lockstep can use, and how to get what is missing. */
+#include "tools/flight.h"
 #include "tools/tools.h"
 
 #include "launch/cores.h"
@@ -42,11 +43,15 @@ static bool has_sealed_memory(void) {
 }
 
 int doctor_main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "--flight") == 0) return doctor_flight(argv[2]);
     if (argc > 1) {
         const bool is_help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
-        if (!is_help) fprintf(stderr, "lockstep doctor: unknown option \"%s\"\n", argv[1]);
-        fputs("Usage: lockstep doctor\n\nSays what this machine has, what is missing, and how to get it.\n",
-              is_help ? stdout : stderr);
+        if (!is_help) fprintf(stderr, "lockstep doctor: unknown option \"%s\", or it lacks its folder\n", argv[1]);
+        fputs(
+            "Usage: lockstep doctor [--flight DIR]\n\nSays what this machine has, what is missing, and how to get it.\n"
+            "  --flight DIR   merges the ranks' flight recorders (LOCKSTEP_FLIGHT_DIR) and says which rank is stuck "
+            "where\n",
+            is_help ? stdout : stderr);
         return is_help ? 0 : 2;
     }
     struct utsname system;

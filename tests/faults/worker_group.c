@@ -6,6 +6,7 @@
  *   forks                 rank 1 forks a child that lives on, and dies
  *   stops                 rank 1 stops until the limit is past and the others have a new group, then goes on
  *   exits                 rank 1 ends without a close
+ *   hangs                 all but rank 1 call once more than it, past the limit
  *
  * A call that fails is printed as "error STATUS: SENTENCE", and the exit code is 3.                                  */
 #include "support/faults.h"
@@ -225,6 +226,23 @@ static int run_exits(void) {
     return 0;
 }
 
+/* --- hangs ----------------------------------------------------------------------------------------------------------- */
+
+static int run_hangs(void) {
+    ls_group *group = open_group(700);
+    float data[10] = {0};
+    check(ls_group_barrier(group, NULL));
+    check(ls_group_broadcast(group, data, 3, LS_F32, 0, NULL));
+    ls_status status = LS_OK;
+    if (ls_group_rank(group) == 1)
+        ls_sleep_until(ls_now_ns() + 2 * LS_NS_PER_S);
+    else
+        status = ls_group_all_reduce(group, data, 10, LS_F32, LS_SUM, NULL);
+    printf("status %s\n", ls_status_name(status));
+    ls_group_close(&group);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     ls_kill_at_point_from_environment();
     const char *mode = argc > 1 ? argv[1] : "";
@@ -234,6 +252,7 @@ int main(int argc, char **argv) {
     if (strcmp(mode, "forks") == 0) return run_forks();
     if (strcmp(mode, "stops") == 0) return run_stops();
     if (strcmp(mode, "exits") == 0) return run_exits();
+    if (strcmp(mode, "hangs") == 0) return run_hangs();
     fprintf(stderr, "unknown mode \"%s\"\n", mode);
     return 2;
 }

@@ -344,6 +344,8 @@ static void pass_all_points(const ls_rank *rank) {
     assert_ok(ls_group_all_reduce(group, memory, 1 << 17, LS_F32, LS_SUM, NULL));
     assert_ok(ls_group_broadcast(group, memory, 1 << 17, LS_F32, 0, NULL));
     assert_ok(ls_group_all_reduce(group, ordinary, 1 << 17, LS_F32, LS_SUM, NULL));
+    assert_ok(rank->rank ? ls_group_receive(group, ordinary, 1, LS_F32, 0, 0, NULL, NULL)
+                         : ls_group_send(group, ordinary, 1, LS_F32, 1, 0, NULL));
     assert_ok(ls_group_barrier(group, NULL));
     free(ordinary);
     ls_group_close(&group);

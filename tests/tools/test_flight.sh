@@ -1,0 +1,36 @@
+#!/bin/sh
+# A job whose rank 1 does not come to an all-reduce: the others write their flight recorders, and the doctor says so.
+set -u
+build=$2
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+fail() { echo "$1"; cat "$folder/said" "$folder/job" 2> /dev/null; exit 1; }
+has() { grep -q -- "$1" "$folder/said" || fail "missing: $1"; }
+
+LOCKSTEP_FLIGHT_DIR="$folder/flight" "$build/bin/lockstep" run -n 3 "$build/tests/worker_group" hangs > "$folder/job" 2>&1 ||
+    fail "the job failed"
+grep -q 'status LS_ERR_ABORTED' "$folder/job" || fail "nobody ran out of time"
+
+"$build/bin/lockstep" doctor --flight "$folder/flight" > "$folder/said" 2>&1 || fail "the doctor failed"
+has 'of 3 ranks: stuck in operation 3, all-reduce of 10 f32 sum'
+has 'waiting in it: rank 0, 2'
+has 'no file of rank 1'
+has 'rank 0 says: operation 3, all-reduce of 10 f32 sum, was not complete within 700 ms; missing: rank 1'
+
+# The fields that PyTorch's tools read.
+for field in record_id collective_seq_id profiling_name input_sizes input_dtypes time_created_ns state retired; do
+    grep -q "\"$field\"" "$folder"/flight/flight-0-*.json || fail "no field $field"
+done
+
+"$build/bin/lockstep" doctor --flight "$folder/none" > "$folder/said" 2>&1 && fail "a folder that is not there is fine"
+has 'cannot open the folder'
+mkdir "$folder/empty"
+"$build/bin/lockstep" doctor --flight "$folder/empty" > "$folder/said" 2>&1 && fail "an empty folder is fine"
+has 'LOCKSTEP_FLIGHT_DIR set'
+echo '{"entries": 3}' > "$folder/empty/flight-0-x.json"
+"$build/bin/lockstep" doctor --flight "$folder/empty" > "$folder/said" 2>&1 && fail "another file is fine"
+has 'is no file of the flight recorder'
+"$build/bin/lockstep" doctor --flight > "$folder/said" 2>&1 && fail "a folder may be missing"
+has 'Usage: lockstep doctor'
+echo "the flight recorder told who was missing"
