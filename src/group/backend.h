@@ -1,7 +1,8 @@
 /* backend.h: what a backend is: one table of functions, chosen at run time. The rest of the room names no backend.
  *
- * A backend carries one operation of its group at a time, and any number of messages beside it: `start`, then `poll` until it is done. Only the group's driver
- * calls these (group/group.h), so they need no lock. Whatever may wait waits in `open`, `allocate` and `sleep`.      */
+ * A backend carries one operation of its group at a time, and any number of messages beside it: `start`, then `poll` until
+ * it is done. Only the group's driver calls these (group/group.h), so they need no lock. Whatever may wait
+ * waits in `open`, `allocate` and `sleep`.                                                                           */
 #ifndef LS_GROUP_BACKEND_H
 #define LS_GROUP_BACKEND_H
 

@@ -43,6 +43,7 @@ uint64_t flight_begin(flight_recorder *recorder, const backend_op *op, int64_t p
     atomic_store_explicit(&entry->record, record, memory_order_relaxed);
     atomic_store_explicit(&entry->number, op->number, memory_order_relaxed);
     atomic_store_explicit(&entry->count, op->call.count, memory_order_relaxed);
+    atomic_store_explicit(&entry->tag, op->call.tag, memory_order_relaxed);
     atomic_store_explicit(&entry->root, op->call.root, memory_order_relaxed);
     atomic_store_explicit(&entry->what, what | (uint32_t)FLIGHT_STARTED << 24, memory_order_relaxed);
     set(&entry->posted_ns, posted_ns);
@@ -115,7 +116,8 @@ static void add_operation(flight_text *file, const ls_group *group, const flight
                              .dtype = (ls_dtype)(what >> 8 & 0xff),
                              .op = (ls_op)(what >> 16 & 0xff),
                              .root = atomic_load_explicit(&entry->root, memory_order_relaxed),
-                             .count = count};
+                             .count = count,
+                             .tag = atomic_load_explicit(&entry->tag, memory_order_relaxed)};
     char text[CALL_TEXT_BYTES];
     add(file, "%s{\"record_id\":%" PRIu64 ",\"process_group\":[\"%s\",\"\"]",
         file->text[file->used - 1] == '[' ? "" : ",\n", atomic_load_explicit(&entry->record, memory_order_relaxed),
@@ -140,6 +142,7 @@ static void add_queue(flight_text *file, ls_group *group) {
         if (atomic_load_explicit(&work->is_begun, memory_order_relaxed)) continue;
         const group_call *call = &work->op.call;
         const flight_entry entry = {.count = call->count,
+                                    .tag = call->tag,
                                     .posted_ns = work->posted_ns,
                                     .root = call->root,
                                     .what =

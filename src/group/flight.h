@@ -13,7 +13,7 @@ typedef enum flight_state { FLIGHT_NEVER = 0, FLIGHT_STARTED, FLIGHT_COMPLETED, 
  * whole. Times are base/clock.h; 0: nobody had asked for the time, since the operation was over at once. */
 typedef struct flight_entry {
     _Alignas(64) _Atomic uint64_t record; /* 1, 2, ... of this group on this rank */
-    _Atomic uint64_t number, count;
+    _Atomic uint64_t number, count, tag;
     _Atomic int64_t posted_ns, started_ns, ended_ns;
     _Atomic uint32_t what; /* kind, dtype, op and state, a byte each */
     _Atomic int32_t root;

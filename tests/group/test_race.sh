@@ -39,5 +39,5 @@ plant() { # FILE FUNCTION: takes the acquire out of the one function
 }
 
 plant op.c '^static backend_progress meet('
-plant in_place.c '^backend_progress shm_in_place_finish('
+plant in_place.c '^bool shm_in_place_waits_for('
 plant staged.c '^static uint64_t count_of('
