@@ -139,9 +139,9 @@ BOTH(average_f32_both, float, MEAN_OF_TWO)
 BOTH(average_f64_both, double, MEAN_OF_TWO)
 
 #define P(size, name) \
-    { .wide_bytes = (size), .begin = name, .both = name##_both }
+    { .wide_bytes = (size), .begin = (name), .both = name##_both }
 #define W(size, name, finish) \
-    { .wide_bytes = (size), .begin = name##_begin, .next = name##_next, .end = finish }
+    { .wide_bytes = (size), .begin = name##_begin, .next = name##_next, .end = (finish) }
 
 static const reduce_kernel kernels[LS_DTYPE_COUNT][LS_OP_COUNT] = {
     [LS_F32] = {[LS_SUM] = P(4, sum_f32),

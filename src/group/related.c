@@ -173,26 +173,24 @@ bool ls_group_is_member(const ls_group *group) {
 
 /* --- several, in turn -------------------------------------------------------------------------------------------------- */
 
-static ls_status check_lanes(ls_group *const *groups, int count) {
-    if (!groups || count < 1) return ls_fail(LS_ERR_ARGUMENT, "a round-robin group needs a group");
-    for (int i = 0; i < count; i++) {
-        if (!groups[i] || groups[i]->lanes)
-            return ls_fail(LS_ERR_ARGUMENT, "group %d of a round-robin group is %s", i,
-                           groups[i] ? "one itself" : "NULL");
-        LS_TRY(group_check(groups[i]));
-        if (groups[i]->rank != groups[0]->rank || groups[i]->world_size != groups[0]->world_size)
-            return ls_fail(LS_ERR_ARGUMENT,
-                           "group %d of a round-robin group has this process as rank %d of %d, group 0 as rank %d of "
-                           "%d; they have to be of the same ranks",
-                           i, groups[i]->rank, groups[i]->world_size, groups[0]->rank, groups[0]->world_size);
-    }
-    return LS_OK;
+static ls_status check_lane(const ls_group *first, ls_group *group, int i) {
+    if (group->lanes) return ls_fail(LS_ERR_ARGUMENT, "group %d of a round-robin group is one itself", i);
+    LS_TRY(group_check(group));
+    if (group->rank == first->rank && group->world_size == first->world_size) return LS_OK;
+    return ls_fail(LS_ERR_ARGUMENT,
+                   "group %d of a round-robin group has this process as rank %d of %d, group 0 as rank %d of %d; they "
+                   "have to be of the same ranks",
+                   i, group->rank, group->world_size, first->rank, first->world_size);
 }
 
 ls_status ls_group_round_robin(ls_group **group, ls_group *const *groups, int count) {
     if (!group) return ls_fail(LS_ERR_ARGUMENT, "cannot make a round-robin group: the handle is NULL");
     *group = NULL;
-    LS_TRY(check_lanes(groups, count));
+    if (!groups || count < 1) return ls_fail(LS_ERR_ARGUMENT, "a round-robin group needs a group");
+    for (int i = 0; i < count; i++) {
+        if (!groups[i]) return ls_fail(LS_ERR_ARGUMENT, "group %d of a round-robin group is NULL", i);
+        LS_TRY(check_lane(groups[0], groups[i], i));
+    }
     const ls_group_options options = {
         .rank = groups[0]->rank, .world_size = groups[0]->world_size, .timeout_ms = groups[0]->timeout_ms};
     ls_group *made = group_create(&options, &solo_backend);
