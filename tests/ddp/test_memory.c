@@ -72,9 +72,9 @@ static size_t largest_seen;
 
 /* At every new bucket: those before it are full. */
 static void look_at_memory(void *unused) {
+    (void)unused;
     const size_t now = shared_bytes();
     if (now > largest_seen) largest_seen = now;
-    ls_at_point("ddp.rebuild.allocated", 0, 1, look_at_memory, unused);
 }
 
 /* Gradients come in an order that takes one member of each new bucket from each half of the old ones. */
@@ -113,8 +113,8 @@ static void the_step_that_rebuilds_needs_one_bucket_more_and_two_pages_a_paramet
     const size_t ranks = 2;
     rank_result results[2];
     const size_t before = shared_bytes();
-    look_at_memory(NULL);
     largest_seen = 0;
+    ls_at_point("ddp.rebuild.allocated", 0, 0, look_at_memory, NULL);
     run_scenario((int)ranks, rebuild_interleaved, results);
     ls_at_point(NULL, 0, 0, NULL, NULL);
     for (int rank = 0; rank < 2; rank++) {

@@ -46,6 +46,7 @@ static _Atomic bool is_watching;
 static struct {
     _Atomic(const char *) name;
     int rank;
+    int count; /* 0: at every hit */
     _Atomic int hits_left;
     void (*action)(void *argument);
     void *argument;
@@ -73,7 +74,7 @@ static void reached(const char *point) {
     if (atomic_load(&is_watching)) count_hit(point);
     const char *name = atomic_load(&at_point.name);
     if (!name || strcmp(name, point) != 0 || this_rank() != at_point.rank) return;
-    if (atomic_fetch_sub(&at_point.hits_left, 1) == 1) at_point.action(at_point.argument);
+    if (at_point.count == 0 || atomic_fetch_sub(&at_point.hits_left, 1) == 1) at_point.action(at_point.argument);
 }
 
 static void install(void) {
@@ -99,6 +100,7 @@ void ls_at_point(const char *point, int rank, int count, void (*action)(void *ar
     install();
     atomic_store(&at_point.name, NULL);
     at_point.rank = rank;
+    at_point.count = count;
     at_point.action = action;
     at_point.argument = argument;
     atomic_store(&at_point.hits_left, count);

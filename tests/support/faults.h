@@ -51,8 +51,8 @@ void ls_assert_nothing_left(const char *file, int line);
 void ls_points_watch(void);
 int ls_point_hits(const char *point);
 
-/* Calls action(argument) on the thread that reaches `point` as rank `rank` for the count-th time (the first is 1).
- * NULL ends it. */
+/* Calls action(argument) on the thread that reaches `point` as rank `rank` for the count-th time (the first is 1; 0: every
+ * time). NULL ends it. */
 void ls_at_point(const char *point, int rank, int count, void (*action)(void *argument), void *argument);
 
 /* For the worker programs of tests, called first in main: with LOCKSTEP_TEST_KILL="point:rank:count" in the
