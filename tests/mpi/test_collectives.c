@@ -83,6 +83,13 @@ static void uneven_counts_that_differ_are_named(void **state) {
     assert_all_done();
 }
 
+static void messages_come_in_order_by_tag_and_beside_collectives(void **state) {
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        run_job(*state, ranks, "", WORKER "messages");
+        assert_job_succeeded();
+    }
+}
+
 static void operations_end_while_nobody_calls(void **state) {
     run_job(*state, 2, "", WORKER "overlap");
     assert_job_succeeded();
@@ -107,6 +114,7 @@ int main(void) {
         MPI_TESTS(every_collective_type_and_op_equals_a_serial_oracle),
         MPI_TESTS(rows_of_several_pieces_come_whole),
         MPI_TESTS(uneven_counts_that_differ_are_named),
+        MPI_TESTS(messages_come_in_order_by_tag_and_beside_collectives),
         MPI_TESTS(operations_end_while_nobody_calls),
         MPI_TESTS(group_memory_is_zeroed_pages_and_sizes_must_agree),
     };

@@ -26,6 +26,13 @@ static void a_rank_that_leaves_after_its_part_harms_nobody(void **state) {
     assert_null(strstr(job.output, "not matched")); /* as MPICH's transport says of messages that nobody received */
 }
 
+static void messages_that_differ_or_cannot_come_are_named(void **state) {
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        run_job(*state, ranks, "", WORKER "lost-messages");
+        assert_all_done();
+    }
+}
+
 static void an_abort_ends_the_waits_of_all_ranks(void **state) {
     run_job(*state, 4, "", WORKER "abort");
     assert_all_done();
@@ -59,6 +66,7 @@ int main(void) {
         MPI_TESTS(steps_that_differ_are_named_with_detail),
         MPI_TESTS(a_rank_that_leaves_is_named_by_all_others),
         MPI_TESTS(a_rank_that_leaves_after_its_part_harms_nobody),
+        MPI_TESTS(messages_that_differ_or_cannot_come_are_named),
         MPI_TESTS(an_abort_ends_the_waits_of_all_ranks),
         MPI_TESTS(an_operation_ends_at_its_limit),
         MPI_TESTS(an_opening_ends_at_its_limit),

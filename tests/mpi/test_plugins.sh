@@ -45,9 +45,9 @@ echo 'int gone(void); int use(void) { return gone(); }' > "$work/plugin.c"
 fails_with "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2" LS_ERR_UNSUPPORTED 'libmpi.so.40 of Open MPI' libopenmpi3 'libmpi.so.40.gone: cannot open'
 
 # A plugin of another version.
-echo 'const unsigned ls_mpi_plugin[64] = {999, 999};' > "$work/plugin.c"
+echo 'const unsigned ls_mpi_plugin[64] = {999, 999, 999};' > "$work/plugin.c"
 "${CC:-cc}" -shared -fPIC "$work/plugin.c" -o "$work/lockstep/liblockstep-mpi-mpich.so"
-fails_with "PMI_RANK=0 PMI_SIZE=2" LS_ERR_UNSUPPORTED 'another version of Lockstep' '999 was found'
+fails_with "PMI_RANK=0 PMI_SIZE=2" LS_ERR_UNSUPPORTED 'another version of Lockstep' '999.999 was found'
 
 # Without a word of MPI it is a world of one, and nothing of MPI is looked for.
 "$work/worker_mpi" replicas | grep -q 'rank 0 is done'

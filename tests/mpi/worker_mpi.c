@@ -182,6 +182,60 @@ static void check_subgroups(void) {
     ls_group_close(&group);
 }
 
+/* Round a ring, all sending first; then by falling tag, while collectives go on; then from anyone. */
+static void check_messages(void) {
+    enum { COUNT = 3 << 20 };
+    ls_group *group = open_group(0);
+    const int next = (rank + 1) % world_size, before = (rank + world_size - 1) % world_size;
+    int64_t *out = malloc(COUNT * sizeof *out), *in = malloc(COUNT * sizeof *in), small[2] = {rank, rank + 100};
+    ls_work *works[4] = {NULL};
+    int source = -1;
+    for (size_t count = 0; count <= COUNT; count = count * 8 + 1) {
+        for (size_t i = 0; i < count; i++) out[i] = (int64_t)i * 3 + rank;
+        MUST(ls_group_send(group, out, count, LS_I64, next, 5, &works[0]) == LS_OK);
+        MUST(ls_group_receive(group, in, count, LS_I64, before, 5, &source, &works[1]) == LS_OK);
+        MUST(ls_work_wait_all(works, 2, 0) == LS_OK);
+        for (int i = 0; i < 2; i++) ls_work_close(&works[i]);
+        MUST(source == before);
+        for (size_t i = 0; i < count; i++) MUST(in[i] == (int64_t)i * 3 + before);
+    }
+    for (int tag = 0; tag < 2; tag++)
+        MUST(ls_group_send(group, &small[tag], 1, LS_I64, next, tag, &works[tag]) == LS_OK);
+    MUST(ls_group_barrier(group, NULL) == LS_OK);
+    for (int tag = 1; tag >= 0; tag--) {
+        MUST(ls_group_receive(group, &in[tag], 1, LS_I64, LS_ANY_RANK, tag, &source, NULL) == LS_OK);
+        MUST(source == before && in[tag] == before + tag * 100);
+    }
+    MUST(ls_work_wait_all(works, 2, 0) == LS_OK);
+    for (int i = 0; i < 2; i++) ls_work_close(&works[i]);
+    MUST_FAIL(ls_group_send(group, out, 1, LS_I64, next, -7, NULL), LS_ERR_UNSUPPORTED, "the backend mpi");
+    MUST(ls_group_barrier(group, NULL) == LS_OK);
+    free(out);
+    free(in);
+    ls_group_close(&group);
+}
+
+/* A message of another length; one to a rank that has left, and one from anyone when all have. */
+static void check_lost_messages(void) {
+    ls_group *group = open_group(0), *second = open_group(0), *third = open_group(0);
+    int64_t values[2] = {0};
+    if (rank == 0)
+        MUST(ls_group_send(group, values, 1, LS_I64, 1, 3, NULL) == LS_OK);
+    else if (rank == 1)
+        MUST_FAIL(ls_group_receive(group, values, 2, LS_I64, 0, 3, NULL, NULL), LS_ERR_MISMATCH,
+                  "a message of 8 bytes came from rank 0, not 16");
+    if (rank == 1) ls_group_close(&second);
+    if (rank != 0) ls_group_close(&third);
+    if (rank == 0) {
+        MUST_FAIL(ls_group_receive(second, values, 1, LS_I64, 1, 0, NULL, NULL), LS_ERR_PEER_LOST, "rank 1 left");
+        MUST_FAIL(ls_group_receive(third, values, 1, LS_I64, LS_ANY_RANK, 0, NULL, NULL), LS_ERR_PEER_LOST, "left");
+    }
+    ends_lost = true;
+    ls_group_close(&group);
+    ls_group_close(&second);
+    ls_group_close(&third);
+}
+
 /* What is posted ends while this thread makes no call: the progress thread tests. */
 static void check_overlap(void) {
     enum { COUNT = 2 << 20 };
@@ -372,6 +426,8 @@ static const struct part {
     {"duplicates", check_duplicates},
     {"crossed-duplicates", check_crossed_duplicates},
     {"subgroups", check_subgroups},
+    {"messages", check_messages},
+    {"lost-messages", check_lost_messages},
     {"overlap", check_overlap},
     {"memory", check_memory},
     {"mismatch", check_mismatch},
@@ -399,6 +455,6 @@ int main(int argc, char **argv) {
     printf("rank %d is done\n", rank);
     fflush(stdout);
     /* The launcher ends the job once one rank of a lost group has ended: the others want to say that they are done. */
-    if (ends_lost) nap_ms(1000);
+    if (ends_lost) nap_ms(2500);
     return 0;
 }

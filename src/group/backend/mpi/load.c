@@ -138,12 +138,15 @@ static const mpi_plugin *open_plugin(const mpi_family *family) {
         return NULL;
     }
     const mpi_plugin *plugin = dlsym(handle, MPI_PLUGIN_SYMBOL);
-    if (plugin && plugin->version == MPI_PLUGIN_VERSION && plugin->backend_version == LS_BACKEND_VERSION) return plugin;
-    ls_fail(
-        LS_ERR_UNSUPPORTED,
-        "%s belongs to another version of Lockstep (version %d of a plugin was expected, %d was found): install both "
-        "from one build",
-        path, MPI_PLUGIN_VERSION, plugin ? (int)plugin->version : -1);
+    if (plugin && plugin->version == MPI_PLUGIN_VERSION && plugin->backend_version == LS_BACKEND_VERSION &&
+        plugin->layout == MPI_PLUGIN_LAYOUT)
+        return plugin;
+    ls_fail(LS_ERR_UNSUPPORTED,
+            "%s belongs to another version of Lockstep (version %d.%u of a plugin was expected, %d.%u was found): "
+            "install both "
+            "from one build",
+            path, MPI_PLUGIN_VERSION, MPI_PLUGIN_LAYOUT, plugin ? (int)plugin->version : -1,
+            plugin ? plugin->layout : 0);
     return NULL;
 }
 
@@ -158,6 +161,7 @@ ls_status mpi_load(const ls_backend **backend, int *rank, int *world_size) {
                                           .dtype_size = ls_dtype_size,
                                           .kernel_for = reduce_kernel_for,
                                           .describe_call = call_describe,
+                                          .describe_op = op_describe,
                                           .agree = group_agree};
     const mpi_family *family = NULL;
     LS_TRY(choose_family(&family));

@@ -27,17 +27,24 @@ typedef struct mpi_services {
     size_t (*dtype_size)(ls_dtype dtype);
     const reduce_kernel *(*kernel_for)(ls_dtype dtype, ls_op op);
     const char *(*describe_call)(const group_call *call, char text[CALL_TEXT_BYTES]);
+    const char *(*describe_op)(const backend_op *op, char text[CALL_TEXT_BYTES + 32]);
     ls_status (*agree)(ls_group *group, group_kind kind, size_t count, ls_status status, uint64_t *number);
 } mpi_services;
 
 typedef struct mpi_plugin {
     uint32_t version; /* MPI_PLUGIN_VERSION; first, so that any two versions can read each other's */
     uint32_t backend_version;
+    uint32_t layout; /* MPI_PLUGIN_LAYOUT */
     const ls_backend *backend;
 
     /* Initialises MPI unless the program has. May be called again; one thread at a time. */
     ls_status (*start)(const mpi_services *services, bool checks_calls, int *rank, int *world_size);
 } mpi_plugin;
+
+/* Differs where a structure or enumeration of the contract has changed and no version with it. */
+#define MPI_PLUGIN_LAYOUT                                                                     \
+    ((uint32_t)(sizeof(ls_backend) * 3 + sizeof(backend_op) * 5 + sizeof(backend_place) * 7 + \
+                sizeof(mpi_services) * 11 + GROUP_KIND_COUNT * 8192 + LS_OP_COUNT * 65536 + LS_DTYPE_COUNT * 524288))
 
 #define MPI_PLUGIN_SYMBOL "ls_mpi_plugin"
 

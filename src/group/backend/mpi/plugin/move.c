@@ -101,7 +101,7 @@ int mpi_begin_all_to_all(mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
 
 /* In part p a rank sends to the one p places behind it and receives from the one p before; part 0 is its own. MPI's own
  * all-to-all has offsets of an int. */
-#define UNEVEN_TAG 2
+#define UNEVEN_TAG 1
 
 static size_t rows_before(const size_t *counts, int rank) {
     size_t count = 0;
@@ -133,8 +133,8 @@ int mpi_begin_uneven(mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
     const size_t sent = left_of(send_bytes, s->offset), received = left_of(receive_bytes, s->offset);
     int code = MPI_SUCCESS;
     if (received)
-        code = MPI_Irecv(receive + s->offset, (int)received, MPI_BYTE, from, UNEVEN_TAG, mpi->data, &s->requests[0]);
+        code = MPI_Irecv(receive + s->offset, (int)received, MPI_BYTE, from, UNEVEN_TAG, mpi->control, &s->requests[0]);
     if (sent && code == MPI_SUCCESS)
-        code = MPI_Isend(send + s->offset, (int)sent, MPI_BYTE, to, UNEVEN_TAG, mpi->data, &s->requests[1]);
+        code = MPI_Isend(send + s->offset, (int)sent, MPI_BYTE, to, UNEVEN_TAG, mpi->control, &s->requests[1]);
     return code;
 }

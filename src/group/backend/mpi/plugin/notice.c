@@ -48,6 +48,7 @@ void mpi_leave(void *state, const ls_error *why) {
     if (atomic_exchange(&mpi->has_left, true)) return;
     mpi_notice *notice = &mpi->letter->notice;
     notice->group = mpi->number;
+    notice->rank = mpi->rank;
     notice->done = atomic_load_explicit(&mpi->done, memory_order_relaxed);
     notice->why = *why;
     if (why->status == LS_OK) {
@@ -92,7 +93,7 @@ static void clear_outbox(void) {
 
 /* --- receiving ------------------------------------------------------------------------------------------------------ */
 
-/* Of several, the one that hinders the earliest operation counts. */
+/* Of several, the one that hinders the earliest collective counts. */
 static void keep(const mpi_notice *notice) {
     pthread_mutex_lock(&mpi_here.lock);
     mpi_group *mpi = mpi_here.groups;
@@ -101,6 +102,8 @@ static void keep(const mpi_notice *notice) {
         mpi->notice = *notice;
         mpi->has_notice = true;
     }
+    if (mpi && notice->why.status == LS_OK) mpi->left[notice->rank] = true;
+    if (mpi && mpi->loss.status == LS_OK) mpi->loss = notice->why;
     pthread_mutex_unlock(&mpi_here.lock);
 }
 
@@ -141,24 +144,37 @@ ls_status mpi_prepare_notices(void) {
     return LS_OK;
 }
 
-static bool is_hindered(mpi_group *mpi, const backend_op *op, mpi_notice *notice) {
+static ls_status gone(const backend_op *op, const char *who) {
+    char call[CALL_TEXT_BYTES + 32];
+    return mpi_here.services->fail(LS_ERR_PEER_LOST,
+                                   "%s left the group before it had done its part of %s; close the group", who,
+                                   mpi_here.services->describe_op(op, call));
+}
+
+static ls_status examine_collective(mpi_group *mpi, const backend_op *op) {
+    mpi_notice notice;
     pthread_mutex_lock(&mpi_here.lock);
     const bool is_hindered = mpi->has_notice && mpi->notice.done < op->number;
-    if (is_hindered) *notice = mpi->notice;
+    if (is_hindered) notice = mpi->notice;
     pthread_mutex_unlock(&mpi_here.lock);
-    return is_hindered;
+    if (!is_hindered) return LS_OK;
+    return notice.why.status == LS_OK ? gone(op, notice.why.text) : mpi_here.services->raise(&notice.why);
+}
+
+static ls_status examine_message(mpi_group *mpi, const backend_op *op) {
+    char who[32];
+    pthread_mutex_lock(&mpi_here.lock);
+    const ls_error loss = mpi->loss;
+    const int rank = mpi_awaited_and_gone(mpi, op, mpi->left);
+    pthread_mutex_unlock(&mpi_here.lock);
+    if (loss.status != LS_OK) return mpi_here.services->raise(&loss);
+    snprintf(who, sizeof who, "rank %d", rank);
+    return rank < 0 ? LS_OK : gone(op, who);
 }
 
 ls_status mpi_examine(void *state, backend_op *op) {
-    mpi_group *mpi = state;
-    mpi_notice notice;
     mpi_read_notices();
-    if (!is_hindered(mpi, op, &notice)) return LS_OK;
-    if (notice.why.status != LS_OK) return mpi_here.services->raise(&notice.why);
-    char call[CALL_TEXT_BYTES];
-    return mpi_here.services->fail(
-        LS_ERR_PEER_LOST, "%s left the group before it had done its part of operation %" PRIu64 ", %s; close the group",
-        notice.why.text, op->number, mpi_here.services->describe_call(&op->call, call));
+    return mpi_is_message(&op->call) ? examine_message(state, op) : examine_collective(state, op);
 }
 
 void mpi_describe_missing(void *state, const backend_op *op, char *text, size_t bytes) {

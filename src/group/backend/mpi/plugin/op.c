@@ -10,7 +10,6 @@
 #include "group/backend/mpi/plugin/state.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 _Static_assert(sizeof(mpi_scratch) <= sizeof((backend_op *)0)->scratch, "an operation's scratch is too small");
@@ -40,6 +39,7 @@ static const kind_of_call kinds[GROUP_KIND_COUNT] = {
 
 bool mpi_carries(const group_call *call) {
     const bool combines = kinds[call->kind].begin == mpi_begin_reduction;
+    if (mpi_is_message(call)) return mpi_carries_tag(call);
     return kinds[call->kind].begin && (!combines || mpi_reduction_for(call->dtype, call->op));
 }
 
@@ -124,17 +124,15 @@ static backend_progress fail_op(backend_op *op, ls_status status) {
     return BACKEND_FAILED;
 }
 
-static backend_progress fail_by(backend_op *op, int code) {
-    char call[CALL_TEXT_BYTES], doing[CALL_TEXT_BYTES + 64];
-    snprintf(doing, sizeof doing, "operation %" PRIu64 ", %s", op->number,
-             mpi_here.services->describe_call(&op->call, call));
-    return fail_op(op, mpi_failed(code, doing));
+backend_progress mpi_fail_op(backend_op *op, int code) {
+    char doing[CALL_TEXT_BYTES + 32];
+    return fail_op(op, mpi_failed(code, mpi_here.services->describe_op(op, doing)));
 }
 
 static int begin(mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
     s->requests[0] = s->requests[1] = MPI_REQUEST_NULL;
     s->is_begun = true;
-    atomic_store_explicit(&mpi->in_flight, true, memory_order_relaxed);
+    atomic_fetch_add_explicit(&mpi->in_flight, 1, memory_order_relaxed);
     if (s->phase == MPI_COMPARING) return begin_comparing(mpi, op, s);
     if (s->phase == MPI_COUNTING) return begin_counting(mpi, op, s);
     const size_t left = op->bytes - s->offset;
@@ -153,7 +151,7 @@ static bool move_on(const mpi_group *mpi, const backend_op *op, mpi_scratch *s) 
 /* What was begun has ended. */
 static backend_progress go_on(mpi_group *mpi, backend_op *op, mpi_scratch *s) {
     s->is_begun = false;
-    atomic_store_explicit(&mpi->in_flight, false, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&mpi->in_flight, 1, memory_order_relaxed);
     if (s->phase != MPI_MOVING) {
         const ls_status status = s->phase == MPI_COMPARING ? compare(mpi, op) : compare_counts(mpi, op);
         if (status != LS_OK) return fail_op(op, status);
@@ -183,10 +181,11 @@ backend_progress mpi_poll(void *state, backend_op *op) {
     mpi_group *mpi = state;
     mpi_scratch *s = (mpi_scratch *)(void *)op->scratch;
     atomic_store_explicit(&mpi->poller, pthread_self(), memory_order_relaxed);
+    if (mpi_is_message(&op->call)) return mpi_poll_message(mpi, op);
     int code = MPI_SUCCESS;
     bool is_complete = false;
     if (!s->is_begun) code = begin(mpi, op, s);
     if (code == MPI_SUCCESS) code = test(s, &is_complete);
-    if (code != MPI_SUCCESS) return fail_by(op, code);
+    if (code != MPI_SUCCESS) return mpi_fail_op(op, code);
     return is_complete ? go_on(mpi, op, s) : BACKEND_PENDING;
 }

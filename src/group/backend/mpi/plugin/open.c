@@ -132,6 +132,7 @@ static void free_memory_of(mpi_group *mpi) {
     }
     mpi_here.services->free(mpi->wide);
     mpi_here.services->free(mpi->records);
+    mpi_here.services->free(mpi->left);
     mpi_here.services->free(mpi->letter);
     mpi_here.services->free(mpi);
 }
@@ -142,7 +143,8 @@ static mpi_group *prepare(const backend_place *place) {
     if (!mpi) return NULL;
     mpi->letter = services->alloc(sizeof *mpi->letter);
     mpi->records = services->alloc((size_t)place->world_size * sizeof *mpi->records);
-    if (!mpi->letter || !mpi->records) {
+    mpi->left = services->alloc((size_t)place->world_size * sizeof *mpi->left);
+    if (!mpi->letter || !mpi->records || !mpi->left) {
         free_memory_of(mpi);
         return NULL;
     }
@@ -153,14 +155,15 @@ static mpi_group *prepare(const backend_place *place) {
     return mpi;
 }
 
-/* Ranks at distances 1, 2, 4, ... both ways, as the communicator of notices counts them. */
+/* All ranks where they are few, else those at distances 1, 2, 4, ... both ways; as the communicator of notices counts them. */
 static ls_status find_neighbours(MPI_Comm data, const backend_place *place, mpi_letter *letter) {
     int ranks[MPI_NEIGHBOURS], count = 0;
-    for (int distance = 1; distance < place->world_size; distance *= 2) {
+    const bool are_few = place->world_size <= MPI_NEIGHBOURS;
+    for (int distance = 1; distance < place->world_size; distance = are_few ? distance + 1 : distance * 2) {
         const int after = (place->rank + distance) % place->world_size;
         const int before = (place->rank - distance + place->world_size) % place->world_size;
         ranks[count++] = after;
-        if (before != after) ranks[count++] = before;
+        if (before != after && !are_few) ranks[count++] = before;
     }
     MPI_Group own, all;
     MPI_TRY(MPI_Comm_group(data, &own), "the ranks of the group");
@@ -223,7 +226,7 @@ static ls_status open_group(const backend_place *place, void **state) {
 static void close_group(void *state) {
     mpi_group *mpi = state;
     unlist(mpi);
-    if (!mpi_is_running() || !mpi_may_call(mpi) || atomic_load(&mpi->in_flight)) {
+    if (!mpi_is_running() || !mpi_may_call(mpi) || atomic_load(&mpi->in_flight) > 0) {
         atomic_fetch_add(&mpi_here.abandoned, 1);
         return;
     }
@@ -274,7 +277,7 @@ static ls_status allocate(void *state, size_t bytes, void **base) {
 static void release(void *state, void *base) {
     mpi_group *mpi = state;
     mpi_memory *found = NULL;
-    if (atomic_load(&mpi->has_left) && atomic_load(&mpi->in_flight)) return;
+    if (atomic_load(&mpi->has_left) && atomic_load(&mpi->in_flight) > 0) return;
     pthread_mutex_lock(&mpi_here.lock);
     for (mpi_memory **link = &mpi->memories; *link; link = &(*link)->next) {
         if ((*link)->base != base) continue;

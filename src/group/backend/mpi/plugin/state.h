@@ -4,6 +4,7 @@
  *   open.c     a group opens and closes; its memory; the table
  *   op.c       an operation: one piece after another
  *   move.c, reduce.c    pieces of each kind of collective
+ *   message.c  send and receive
  *   tables.c   which type and op of MPI's stands for ours
  *   notice.c   ranks tell each other that they leave or have lost the group; sleeping
  *
@@ -25,6 +26,7 @@
 /* What a rank says when it leaves a group, or loses it. A later operation than `done` cannot have its part. */
 typedef struct mpi_notice {
     uint64_t group; /* its number */
+    int rank;       /* in the group, of who says it */
     uint64_t done;  /* operations that the rank has completed */
     ls_error why;   /* LS_OK: it left, and the text says who */
 } mpi_notice;
@@ -53,10 +55,10 @@ typedef struct mpi_record {
     int32_t kind, dtype, op, root;
 } mpi_record;
 
-/* A rank's view of its group. `data` carries the collectives, in their order; `control` serves openings of duplicates
- * alone, which may overlap with them.
+/* A rank's view of its group. `data` carries collectives, in their order, and messages; `control` serves openings of
+ * groups made of this one, which may overlap with them, and what ranks of a collective exchange two by two.
  *   under the driver         wide; in_flight and poller are written
- *   mpi_here.lock            next, notice, has_notice, memories
+ *   mpi_here.lock            next, notice, has_notice, left, loss, memories
  *   fixed when open returns  everything else                                                                            */
 typedef struct mpi_group {
     struct mpi_group *next;
@@ -69,9 +71,11 @@ typedef struct mpi_group {
     mpi_record *records; /* [world_size] */
     mpi_memory *memories;
     void *wide;        /* elements that are combined in a wider type; the driver's; NULL until the first */
-    mpi_notice notice; /* that hinders the earliest operation */
+    mpi_notice notice; /* that hinders the earliest collective */
     bool has_notice;
-    _Atomic bool in_flight;     /* MPI may still write to an operation's buffers */
+    bool *left;                 /* [world_size] */
+    ls_error loss;              /* the first that a rank told of; LS_OK: none */
+    _Atomic int in_flight;      /* operations whose buffers MPI may still write to */
     _Atomic bool has_left;      /* the first leaving counts */
     _Atomic bool is_letter_due; /* left on a thread that may not call MPI */
     _Atomic uint64_t done;
@@ -111,7 +115,7 @@ typedef struct mpi_process {
     pid_t pid;
     int level; /* of threads, as MPI provides it */
     bool is_started, checks_calls;
-    int rank, world_size;
+    int rank, world_size, largest_tag;
     MPI_Comm root; /* all ranks; carries notices; lives as long as MPI */
     pthread_mutex_t lock;
     mpi_group *groups;
@@ -141,6 +145,15 @@ bool mpi_is_running(void);
 void mpi_start(void *state, backend_op *op);
 backend_progress mpi_poll(void *state, backend_op *op);
 bool mpi_carries(const group_call *call);
+/* The failure of an MPI call within `op`. */
+backend_progress mpi_fail_op(backend_op *op, int code);
+
+/* message.c */
+bool mpi_is_message(const group_call *call);
+bool mpi_carries_tag(const group_call *call);
+backend_progress mpi_poll_message(mpi_group *mpi, backend_op *op);
+/* The rank that `op`, a message, waits for in vain; negative: none. */
+int mpi_awaited_and_gone(const mpi_group *mpi, const backend_op *op, const bool *left);
 
 /* reduce.c, move.c: begin one piece, `s->piece_bytes` or fewer at `s->offset` of part `s->part`. Return MPI's code. */
 int mpi_begin_reduction(mpi_group *mpi, const backend_op *op, mpi_scratch *s);

@@ -66,6 +66,16 @@ static ls_status check_thread(void) {
                                    "thread that initialised MPI, or initialise it with MPI_THREAD_MULTIPLE");
 }
 
+/* The standard promises this much. */
+#define LEAST_LARGEST_TAG 32767
+
+static ls_status read_largest_tag(void) {
+    int *largest = NULL, is_there = 0;
+    MPI_TRY(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest, &is_there), "asking MPI for its largest tag");
+    mpi_here.largest_tag = is_there ? *largest : LEAST_LARGEST_TAG;
+    return LS_OK;
+}
+
 static ls_status start(const mpi_services *services, bool checks_calls, int *rank, int *world_size) {
     int is_initialised = 0, is_finalised = 0;
     mpi_here.services = services;
@@ -82,6 +92,7 @@ static ls_status start(const mpi_services *services, bool checks_calls, int *ran
         mpi_here.root = MPI_COMM_NULL;
         mpi_here.pid = getpid();
         mpi_here.checks_calls = checks_calls;
+        LS_TRY(read_largest_tag());
         LS_TRY(mpi_create_ops());
         LS_TRY(mpi_prepare_notices());
         mpi_here.is_started = true;
@@ -93,5 +104,8 @@ static ls_status start(const mpi_services *services, bool checks_calls, int *ran
 
 extern const ls_backend mpi_backend;
 
-__attribute__((visibility("default"))) const mpi_plugin ls_mpi_plugin = {
-    .version = MPI_PLUGIN_VERSION, .backend_version = LS_BACKEND_VERSION, .backend = &mpi_backend, .start = start};
+__attribute__((visibility("default"))) const mpi_plugin ls_mpi_plugin = {.version = MPI_PLUGIN_VERSION,
+                                                                         .backend_version = LS_BACKEND_VERSION,
+                                                                         .layout = MPI_PLUGIN_LAYOUT,
+                                                                         .backend = &mpi_backend,
+                                                                         .start = start};
