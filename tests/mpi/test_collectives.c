@@ -57,6 +57,11 @@ static void two_groups_may_be_duplicated_at_once_in_any_order(void **state) {
     assert_job_succeeded();
 }
 
+static void one_group_may_be_duplicated_by_two_threads(void **state) {
+    run_job(*state, 3, "", WORKER "overlapping-duplicates");
+    assert_job_succeeded();
+}
+
 static void groups_of_some_ranks_work_beside_each_other(void **state) {
     run_job(*state, 4, "", WORKER "subgroups");
     assert_all_done();
@@ -110,6 +115,7 @@ int main(void) {
         MPI_TESTS(a_nan_in_a_maximum_stays),
         MPI_TESTS(groups_live_beside_each_other_on_several_threads_and_open_again),
         MPI_TESTS(two_groups_may_be_duplicated_at_once_in_any_order),
+        MPI_TESTS(one_group_may_be_duplicated_by_two_threads),
         MPI_TESTS(groups_of_some_ranks_work_beside_each_other),
         MPI_TESTS(every_collective_type_and_op_equals_a_serial_oracle),
         MPI_TESTS(rows_of_several_pieces_come_whole),

@@ -154,6 +154,41 @@ static void check_crossed_duplicates(void) {
     for (int i = 0; i < 8; i++) ls_group_close(&groups[i / 4][i % 4]);
 }
 
+typedef struct duplicating {
+    ls_group *group;
+    ls_group *copies[20];
+} duplicating;
+
+/* A thread that finds the other at it tries again. */
+static void *duplicate_in_turn(void *argument) {
+    duplicating *held = argument;
+    for (int i = 0; i < 20; i++) {
+        ls_status status;
+        while ((status = ls_group_duplicate(&held->copies[i], held->group)) == LS_ERR_STATE) nap_ms(1);
+        MUST(status == LS_OK);
+        if (i % 3 == rank % 3) nap_ms(2);
+    }
+    return NULL;
+}
+
+/* Two threads duplicate one group: the second may have agreed before the first has opened. Whose copy is whose differs from
+ * rank to rank, so a barrier is posted on each before any is waited for. */
+static void check_overlapping_duplicates(void) {
+    ls_group *group = open_group(0);
+    duplicating held[2] = {{.group = group}, {.group = group}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, duplicate_in_turn, &held[i]);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    ls_work *works[40];
+    for (int i = 0; i < 40; i++) MUST(ls_group_barrier(held[i / 20].copies[i % 20], &works[i]) == LS_OK);
+    MUST(ls_work_wait_all(works, 40, 0) == LS_OK);
+    for (int i = 0; i < 40; i++) {
+        ls_work_close(&works[i]);
+        ls_group_close(&held[i / 20].copies[i % 20]);
+    }
+    ls_group_close(&group);
+}
+
 /* Groups of some ranks, in an order of their own, beside each other and with a rank that leaves. */
 static void check_subgroups(void) {
     static const int some[] = {3, 1};
@@ -428,6 +463,7 @@ static const struct part {
     {"subgroups", check_subgroups},
     {"messages", check_messages},
     {"lost-messages", check_lost_messages},
+    {"overlapping-duplicates", check_overlapping_duplicates},
     {"overlap", check_overlap},
     {"memory", check_memory},
     {"mismatch", check_mismatch},
