@@ -138,6 +138,7 @@ static inline void expect_element(void *into, ls_dtype dtype, ls_op op, const vo
         memcpy(into, &value, sizeof value);
     } else if (dtype == LS_F32) {
         float value = 0, next = 0;
+        /* There is at least one rank. NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage) */
         memcpy(&value, sources[0], sizeof value);
         for (int rank = 1; rank < ranks; rank++) {
             memcpy(&next, sources[rank], sizeof next);

@@ -174,7 +174,7 @@ static void combine_pieces(const shm_group *shm, const backend_op *op, const shm
     const size_t at = piece_of(s, &part, s->taken, &bytes);
     for (int rank = 0; rank < shm->world_size; rank++)
         shm->copies[rank] = piece_in_stage(shm, op, s, rank, shm->rank, s->taken);
-    shm->copies[shm->rank] = (char *)(uintptr_t)shm_sent(op) + part.at + at;
+    shm->copies[shm->rank] = (char *)shm_sent(op) + part.at + at;
     reduce_into(s->kernel, element_bytes, shm->copies, shm->world_size, 0, bytes / element_bytes,
                 (char *)op->call.data + at);
 }

@@ -205,7 +205,7 @@ static ls_status open_over(MPI_Comm control, MPI_Comm data, const backend_place 
 }
 
 static ls_status open_group(const backend_place *place, void **state) {
-    MPI_Comm control, data;
+    MPI_Comm control = MPI_COMM_NULL, data = MPI_COMM_NULL;
     mpi_group *mpi = NULL;
     if (!place->parent) LS_TRY(meet(place));
     LS_TRY(make_control(&control, place));
