@@ -19,8 +19,7 @@ static void combine_all(const shm_group *shm, const backend_op *op) {
     const group_call *call = &op->call;
     const shm_part part = shm_part_of(shm, op, shm->rank, shm->rank);
     if (part.bytes == 0) return;
-    for (int rank = 0; rank < shm->world_size; rank++)
-        shm->copies[rank] = (char *)sent_by(shm, op, rank) + part.at;
+    for (int rank = 0; rank < shm->world_size; rank++) shm->copies[rank] = (char *)sent_by(shm, op, rank) + part.at;
     reduce_into(reduce_kernel_for(call->dtype, call->op), ls_dtype_size(call->dtype), shm->copies, shm->world_size, 0,
                 call->count, call->data);
 }
