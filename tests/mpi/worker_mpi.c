@@ -385,7 +385,7 @@ static void *abort_it(void *argument) {
 /* Rank 0 aborts while its other thread, and all peers, wait for rank 1. */
 static void check_abort(void) {
     ls_group *group = open_group(0);
-    pthread_t thread;
+    pthread_t thread = 0;
     MUST(ls_group_barrier(group, NULL) == LS_OK);
     if (rank == 0) pthread_create(&thread, NULL, abort_it, group);
     if (rank != 1)
@@ -415,7 +415,8 @@ static void check_absent(void) {
     ls_group *group = NULL;
     const char *own_rank = getenv("OMPI_COMM_WORLD_RANK");
     if (!own_rank) own_rank = getenv("PMI_RANK");
-    rank = atoi(own_rank);
+    MUST(own_rank != NULL);
+    rank = own_rank ? atoi(own_rank) : 0;
     if (rank == 1) {
         /* MPI is up, but the group is not opened. */
         setenv("LOCKSTEP_BACKEND", "carrier pigeon", 1);
