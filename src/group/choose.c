@@ -1,7 +1,7 @@
 /* choose.c: which backend carries a group, and who its ranks are.
  *
- * Ranks come from the caller's options, else from the environment; of MPI alone from itself, since it counts them for the
- * program too. A backend that is named (`options`, LOCKSTEP_BACKEND) is taken or is an error, never replaced. */
+ * Ranks come from the caller's options, else from the environment; of MPI alone from itself, since it counts them for
+ * the program too. A backend that is named (`options`, LOCKSTEP_BACKEND) is taken or is an error, never replaced. */
 #include "group/group.h"
 
 #include "base/environment.h"

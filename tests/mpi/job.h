@@ -33,8 +33,8 @@ static mpi_kind mpi_kinds[] = {{"openmpi", "mpirun.openmpi --allow-run-as-root -
         "mpich: " #test, test, NULL, NULL, &mpi_kinds[1]    \
     }
 
-/* What MPI leaks at its end, or does between its own threads, is not ours to look at; of our blocks the workers count. And
- * MPICH's UCX watches how memory is given back, in threads that are past what ThreadSanitizer bears. */
+/* What MPI leaks at its end, or does between its own threads, is not ours to look at; of our blocks the workers count.
+ * And MPICH's UCX watches how memory is given back, in threads that are past what ThreadSanitizer bears. */
 #define FOR_SANITIZERS                                                                                       \
     "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0 TSAN_OPTIONS=$TSAN_OPTIONS:ignore_noninstrumented_modules=1 " \
     "UCX_MEM_EVENTS=" UCX_WATCHES
@@ -65,7 +65,8 @@ static inline bool can_run(const mpi_kind *kind) {
         if (!can_run(kind)) LS_SKIP("this MPI is not installed, or its plugin is not built"); \
     } while (0)
 
-/* Runs `program` with its arguments on `ranks` ranks; `environment` is "NAME=value ..." or "". The limit is for hangs. */
+/* Runs `program` with its arguments on `ranks` ranks; `environment` is "NAME=value ..." or "". The limit is for
+ * hangs. */
 static inline void run_job(const mpi_kind *kind, int ranks, const char *environment, const char *program) {
     char command[4096];
     MPI_SKIP_UNLESS_THERE(kind);

@@ -1,5 +1,5 @@
-/* A program that initialises MPI itself, built for each family: own_mpi LEVEL, or "unset" or "conflict" (see test_own.c). It
- * uses MPI before, beside and after a group of ours. */
+/* A program that initialises MPI itself, built for each family: own_mpi LEVEL, or "unset" or "conflict" (see
+ * test_own.c). It uses MPI before, beside and after a group of ours. */
 #include "mpi/rounds.h"
 
 #include <mpi.h>

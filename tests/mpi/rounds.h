@@ -1,4 +1,5 @@
-/* rounds.h: random collectives on one group of processes, each against an oracle; for the worker programs of this folder. */
+/* rounds.h: random collectives on one group of processes, each against an oracle; for the worker programs of this
+ * folder. */
 #ifndef LS_TEST_MPI_ROUNDS_H
 #define LS_TEST_MPI_ROUNDS_H
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# One program runs where MPI is absent, and says what is missing: the plugin, the library, or which MPI is meant. A plugin takes
-# all of the library through a table: it exports one name and asks for none of ours.
+# One program runs where MPI is absent, and says what is missing: the plugin, the library, or which MPI is meant. A
+# plugin takes all of the library through a table: it exports one name and asks for none of ours.
 set -eu
 build=$2
 plugins=$(find "$build" -path '*/lockstep/liblockstep-mpi-*.so')
@@ -42,7 +42,8 @@ echo 'int gone(void) { return 0; }' > "$work/gone.c"
 echo 'int gone(void); int use(void) { return gone(); }' > "$work/plugin.c"
 "${CC:-cc}" -shared -fPIC -Wl,-soname,libmpi.so.40.gone "$work/gone.c" -o "$work/libgone.so"
 "${CC:-cc}" -shared -fPIC "$work/plugin.c" -L"$work" -lgone -o "$work/lockstep/liblockstep-mpi-openmpi.so"
-fails_with "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2" LS_ERR_UNSUPPORTED 'libmpi.so.40 of Open MPI' libopenmpi3 'libmpi.so.40.gone: cannot open'
+fails_with "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2" LS_ERR_UNSUPPORTED \
+    'libmpi.so.40 of Open MPI' libopenmpi3 'libmpi.so.40.gone: cannot open'
 
 # A plugin of another version.
 echo 'const unsigned ls_mpi_plugin[64] = {999, 999, 999};' > "$work/plugin.c"

@@ -1,5 +1,5 @@
-/* A rank under mpirun, in the part that argv[1] names. The group comes from the environment, as a user's would. Prints "rank N
- * is done" at its end; exits with 1 and the place when something is not as it should be. */
+/* A rank under mpirun, in the part that argv[1] names. The group comes from the environment, as a user's would. Prints
+ * "rank N is done" at its end; exits with 1 and the place when something is not as it should be. */
 #include "group/post.h"
 #include "mpi/rounds.h"
 
@@ -31,7 +31,7 @@ static void nap_ms(int64_t ms) {
     ls_sleep_until(ls_deadline_after_ms(ms));
 }
 
-/* --- what comes out ------------------------------------------------------------------------------------------------- */
+/* --- what comes out ---------------------------------------------------------------------------------------------- */
 
 static void check_collectives(char **argv) {
     ls_group *group = open_group(0);
@@ -105,7 +105,7 @@ static void check_nan(void) {
     ls_group_close(&group);
 }
 
-/* --- groups, threads and time --------------------------------------------------------------------------------------- */
+/* --- groups, threads and time ------------------------------------------------------------------------------------ */
 
 static void *run_on_duplicate(void *argument) {
     ls_group *group = argument;
@@ -171,8 +171,8 @@ static void *duplicate_in_turn(void *argument) {
     return NULL;
 }
 
-/* Two threads duplicate one group: the second may have agreed before the first has opened. Whose copy is whose differs from
- * rank to rank, so a barrier is posted on each before any is waited for. */
+/* Two threads duplicate one group: the second may have agreed before the first has opened. Whose copy is whose differs
+ * from rank to rank, so a barrier is posted on each before any is waited for. */
 static void check_overlapping_duplicates(void) {
     ls_group *group = open_group(0);
     duplicating held[2] = {{.group = group}, {.group = group}};
@@ -308,7 +308,7 @@ static void check_memory(void) {
     ends_lost = true;
 }
 
-/* --- ranks that do not do as the others ----------------------------------------------------------------------------- */
+/* --- ranks that do not do as the others -------------------------------------------------------------------------- */
 
 static void check_mismatch(void) {
     ls_group *group = open_group(0);
@@ -449,7 +449,7 @@ static void check_exit(void) {
     nap_ms(90000);
 }
 
-/* --- what can be named ---------------------------------------------------------------------------------------------- */
+/* --- what can be named ------------------------------------------------------------------------------------------- */
 
 static const struct part {
     const char *name;

@@ -1,7 +1,7 @@
 /* load.c: chooses the MPI family of this process and opens its plugin.
  *
- * The plugin of another family than the launcher's or the program's own MPI would start a second, unconnected MPI: every
- * rank would be rank 0 of 1. So the choice goes by what is certain, and says so when nothing is.                      */
+ * The plugin of another family than the launcher's or the program's own MPI would start a second, unconnected MPI:
+ * every rank would be rank 0 of 1. So the choice goes by what is certain, and says so when nothing is. */
 #include "group/backend/mpi/load.h"
 
 #include "base/environment.h"
@@ -36,7 +36,7 @@ static const mpi_family families[] = {
 
 #define FAMILY_COUNT (sizeof families / sizeof families[0])
 
-/* --- which family --------------------------------------------------------------------------------------------------- */
+/* --- which family ------------------------------------------------------------------------------------------------ */
 
 /* Whether this family's library is in the process and in use. It may have been opened by a module of the program's, so
  * its symbols are looked for in itself. */
@@ -88,7 +88,7 @@ static ls_status choose_family(const mpi_family **chosen) {
                                        "mpiexec, or set LOCKSTEP_MPI to openmpi, mpich or abi");
 }
 
-/* --- its plugin ----------------------------------------------------------------------------------------------------- */
+/* --- its plugin -------------------------------------------------------------------------------------------------- */
 
 /* The folder of the file that holds this code: the shared library, or a program that it is linked into. */
 static ls_status find_own_folder(char folder[PATH_MAX]) {
@@ -128,7 +128,8 @@ static ls_status find_plugin(const mpi_family *family, char path[PATH_MAX]) {
                    family->plugin, folder, family->source);
 }
 
-/* Open for the rest of the process, like the MPI under it; opening again yields the same one. NULL with the error set. */
+/* Open for the rest of the process, like the MPI under it; opening again yields the same one. NULL with the error
+ * set. */
 static const mpi_plugin *open_plugin(const mpi_family *family) {
     char path[PATH_MAX];
     if (find_plugin(family, path) != LS_OK) return NULL;

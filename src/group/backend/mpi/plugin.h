@@ -1,8 +1,9 @@
 /* plugin.h: the contract between the library and a plugin of the mpi backend.
  *
- * A plugin is compiled against one MPI family's headers, because families differ in what a handle is; the library itself
- * never sees an MPI header, and runs where MPI is absent. The two know each other through two tables: the plugin exports
- * one symbol, `ls_mpi_plugin`, and calls back through what `start` was given, so the library exports nothing for it. */
+ * A plugin is compiled against one MPI family's headers, because families differ in what a handle is; the library
+ * itself never sees an MPI header, and runs where MPI is absent. The two know each other through two tables: the plugin
+ * exports one symbol, `ls_mpi_plugin`, and calls back through what `start` was given, so the library exports nothing
+ * for it. */
 #ifndef LS_GROUP_MPI_PLUGIN_H
 #define LS_GROUP_MPI_PLUGIN_H
 

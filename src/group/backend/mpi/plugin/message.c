@@ -1,5 +1,5 @@
-/* message.c: send and receive: each is one message of MPI, beside the collectives and beside each other, so that MPI keeps
- * their order. A send is synchronous: it is complete when its message is being received. */
+/* message.c: send and receive: each is one message of MPI, beside the collectives and beside each other, so that MPI
+ * keeps their order. A send is synchronous: it is complete when its message is being received. */
 #include "group/backend/mpi/plugin/state.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* move.c: pieces of the collectives that move data: broadcast, gathers, scatter, all-to-all; and the uneven all-to-all, which
- * goes from rank to rank. Each function begins one and returns MPI's code. */
+/* move.c: pieces of the collectives that move data: broadcast, gathers, scatter, all-to-all; and the uneven all-to-all,
+ * which goes from rank to rank. Each function begins one and returns MPI's code. */
 #include "group/backend/mpi/plugin/state.h"
 
 #include <string.h>
@@ -14,9 +14,10 @@ int mpi_begin_broadcast(mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
                       &s->requests[0]);
 }
 
-/* --- rows: each rank's data in one array ---------------------------------------------------------------------------- */
+/* --- rows: each rank's data in one array ------------------------------------------------------------------------- */
 
-/* A piece of every row, for MPI: rows lie op->bytes apart, however long the piece is. `count` of `type` is one of them. */
+/* A piece of every row, for MPI: rows lie op->bytes apart, however long the piece is. `count` of `type` is one of
+ * them. */
 static int make_rows(const backend_op *op, const mpi_scratch *s, MPI_Datatype *type, int *count) {
     *type = MPI_BYTE;
     *count = (int)s->piece_bytes;
@@ -97,7 +98,7 @@ int mpi_begin_all_to_all(mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
     return code;
 }
 
-/* --- from rank to rank ---------------------------------------------------------------------------------------------- */
+/* --- from rank to rank ------------------------------------------------------------------------------------------- */
 
 /* In part p a rank sends to the one p places behind it and receives from the one p before; part 0 is its own. MPI's own
  * all-to-all has offsets of an int. */

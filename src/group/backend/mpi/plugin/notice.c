@@ -2,8 +2,8 @@
  *
  * A notice goes to a few neighbours over a communicator that is never freed, since a message that comes for a freed one
  * may be taken for its successor's. Who fails because of a notice loses its group too, and tells its own neighbours: so
- * all who wait learn of it. A notice counts for operations that its sender had not completed; those it had have its part,
- * and end.                                                                                                            */
+ * all who wait learn of it. A notice counts for operations that its sender had not completed; those it had have its
+ * part, and end. */
 #include "group/backend/mpi/plugin/state.h"
 
 #include "base/clock.h"
@@ -16,7 +16,7 @@
 
 #define NOTICE_TAG 1
 
-/* --- sending -------------------------------------------------------------------------------------------------------- */
+/* --- sending ----------------------------------------------------------------------------------------------------- */
 
 /* As many bytes as there is text; MPI sends such small messages at once, without waiting for the receiver. */
 static int notice_bytes(const mpi_notice *notice) {
@@ -91,7 +91,7 @@ static void clear_outbox(void) {
     pthread_mutex_unlock(&mpi_here.lock);
 }
 
-/* --- receiving ------------------------------------------------------------------------------------------------------ */
+/* --- receiving --------------------------------------------------------------------------------------------------- */
 
 /* Of several, the one that hinders the earliest collective counts. */
 static void keep(const mpi_notice *notice) {
@@ -183,10 +183,10 @@ void mpi_describe_missing(void *state, const backend_op *op, char *text, size_t 
     snprintf(text, bytes, "MPI does not tell which rank");
 }
 
-/* --- sleeping ------------------------------------------------------------------------------------------------------- */
+/* --- sleeping ---------------------------------------------------------------------------------------------------- */
 
-/* MPI has no descriptor to sleep on, and moves data only inside its calls. So data that flows is served without a pause,
- * known by polls that take their time; while nothing comes, the pauses grow with the wait, by its 64th part. */
+/* MPI has no descriptor to sleep on, and moves data only inside its calls. So data that flows is served without a
+ * pause, known by polls that take their time; while nothing comes, the pauses grow with the wait, by its 64th part. */
 #define BUSY_POLL_NS (5 * 1000)
 #define BUSY_TURN_NS (1 * LS_NS_PER_MS)
 #define SHORTEST_NAP_NS (20 * 1000)

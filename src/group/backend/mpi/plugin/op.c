@@ -4,9 +4,10 @@
  *   ---------> comparing ------------------> moving -------------------------------> done
  *       \____________ not compared ___________/ ^___/ next piece, next part
  *
- * Calls are compared under LOCKSTEP_DEBUG=detail, and always where memory or a group is agreed on; so are the counts of an
- * uneven all-to-all. Else only what MPI itself notices is found, which is data of different sizes. Nothing of an operation
- * is done outside `poll`, so whoever drives makes all calls, and the progress thread tests when nobody else does.     */
+ * Calls are compared under LOCKSTEP_DEBUG=detail, and always where memory or a group is agreed on; so are the counts of
+ * an uneven all-to-all. Else only what MPI itself notices is found, which is data of different sizes. Nothing of an
+ * operation is done outside `poll`, so whoever drives makes all calls, and the progress thread tests when nobody else
+ * does. */
 #include "group/backend/mpi/plugin/state.h"
 
 #include <inttypes.h>
@@ -43,7 +44,7 @@ bool mpi_carries(const group_call *call) {
     return kinds[call->kind].begin && (!combines || mpi_reduction_for(call->dtype, call->op));
 }
 
-/* --- comparing ------------------------------------------------------------------------------------------------------ */
+/* --- comparing --------------------------------------------------------------------------------------------------- */
 
 static bool is_compared(const group_call *call) {
     return mpi_here.checks_calls || call->kind == GROUP_ALLOCATE || call->kind == GROUP_DUPLICATE ||
@@ -106,7 +107,7 @@ static ls_status compare_counts(const mpi_group *mpi, const backend_op *op) {
         op->number, other, sent[other], mpi->rank, op->call.receive_counts[other]);
 }
 
-/* --- the operation -------------------------------------------------------------------------------------------------- */
+/* --- the operation ----------------------------------------------------------------------------------------------- */
 
 static mpi_phase phase_after(mpi_phase phase, const group_call *call) {
     if (phase == MPI_STARTED && is_compared(call)) return MPI_COMPARING;

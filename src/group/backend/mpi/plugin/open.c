@@ -1,8 +1,8 @@
 /* open.c: a group opens and closes, its memory, and the backend's table.
  *
- * The group of all ranks begins with a barrier that does not block, so that ranks which never come are a time-out and not
- * a hang; a duplicate begins after an operation in which all ranks agreed on it. Behind either, every rank is in `open`,
- * and MPI's blocking calls end. In the last of them each tells whether it could do its part.                          */
+ * The group of all ranks begins with a barrier that does not block, so that ranks which never come are a time-out and
+ * not a hang; a duplicate begins after an operation in which all ranks agreed on it. Behind either, every rank is in
+ * `open`, and MPI's blocking calls end. In the last of them each tells whether it could do its part. */
 #include "group/backend/mpi/plugin/state.h"
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@
 
 #define LOOK_NS (100 * 1000)
 
-/* --- all ranks meet ------------------------------------------------------------------------------------------------- */
+/* --- all ranks meet ---------------------------------------------------------------------------------------------- */
 
 /* Waits for `request`, which all ranks have to begin. */
 static ls_status await_all(MPI_Request *request, const backend_place *place) {
@@ -60,7 +60,7 @@ static ls_status meet(const backend_place *place) {
     return LS_OK;
 }
 
-/* --- one group's own ------------------------------------------------------------------------------------------------ */
+/* --- one group's own --------------------------------------------------------------------------------------------- */
 
 /* The tag tells duplicates apart that several threads make of one group at the same time. */
 static ls_status make_control(MPI_Comm *control, const backend_place *place) {
@@ -155,7 +155,8 @@ static mpi_group *prepare(const backend_place *place) {
     return mpi;
 }
 
-/* All ranks where they are few, else those at distances 1, 2, 4, ... both ways; as the communicator of notices counts them. */
+/* All ranks where they are few, else those at distances 1, 2, 4, ... both ways; as the communicator of notices counts
+ * them. */
 static ls_status find_neighbours(MPI_Comm data, const backend_place *place, mpi_letter *letter) {
     int ranks[MPI_NEIGHBOURS], count = 0;
     const bool are_few = place->world_size <= MPI_NEIGHBOURS;
@@ -237,7 +238,7 @@ static void close_group(void *state) {
     free_memory_of(mpi);
 }
 
-/* --- memory: each rank's own, ordinary ------------------------------------------------------------------------------ */
+/* --- memory: each rank's own, ordinary --------------------------------------------------------------------------- */
 
 static mpi_memory *make_memory(size_t bytes) {
     const mpi_services *services = mpi_here.services;
@@ -290,7 +291,7 @@ static void release(void *state, void *base) {
     mpi_here.services->free(found);
 }
 
-/* --- the table ------------------------------------------------------------------------------------------------------ */
+/* --- the table --------------------------------------------------------------------------------------------------- */
 
 static backend_drivers drivers(const void *state) {
     (void)state;

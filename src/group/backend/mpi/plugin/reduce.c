@@ -1,7 +1,8 @@
 /* reduce.c: pieces of the collectives that combine: all-reduce, reduce, reduce-scatter.
  *
- * A reduce-scatter is a reduction to each rank in turn, of the row that is its: as many bytes move as at best, and rows of
- * any length come in pieces. What is widened passes through a buffer of the group's; what lands there is rounded once. */
+ * A reduce-scatter is a reduction to each rank in turn, of the row that is its: as many bytes move as at best, and rows
+ * of any length come in pieces. What is widened passes through a buffer of the group's; what lands there is rounded
+ * once. */
 #include "group/backend/mpi/plugin/state.h"
 
 #define WIDE_BYTES ((size_t)8)

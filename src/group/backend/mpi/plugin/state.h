@@ -9,7 +9,7 @@
  *   notice.c   ranks tell each other that they leave or have lost the group; sleeping
  *
  * MPI sees the ranks that are there, and ends the job when one dies; what it lacks is a word from a rank that leaves a
- * group in good health, and any wait with a limit. So no call here blocks unless all ranks are known to be in it.     */
+ * group in good health, and any wait with a limit. So no call here blocks unless all ranks are known to be in it. */
 #ifndef LS_GROUP_MPI_STATE_H
 #define LS_GROUP_MPI_STATE_H
 
@@ -34,7 +34,8 @@ typedef struct mpi_notice {
 /* The most ranks that hear of a notice at once; the others hear of it from them. So connections stay few. */
 #define MPI_NEIGHBOURS 64
 
-/* A notice under way. Made when the group opens, so that leaving needs no memory; MPI owns its bytes until it is sent. */
+/* A notice under way. Made when the group opens, so that leaving needs no memory; MPI owns its bytes until it is
+ * sent. */
 typedef struct mpi_letter {
     struct mpi_letter *next;
     int neighbours[MPI_NEIGHBOURS], neighbour_count; /* ranks of mpi_here.root */
@@ -59,7 +60,7 @@ typedef struct mpi_record {
  * groups made of this one, which may overlap with them, and what ranks of a collective exchange two by two.
  *   under the driver         wide; in_flight and poller are written
  *   mpi_here.lock            next, notice, has_notice, left, loss, memories
- *   fixed when open returns  everything else                                                                            */
+ *   fixed when open returns  everything else */
 typedef struct mpi_group {
     struct mpi_group *next;
     ls_group *group;
@@ -83,8 +84,8 @@ typedef struct mpi_group {
     ls_word bell;
 } mpi_group;
 
-/* The most bytes of a rank in one call of MPI. MPI counts in int; and Open MPI takes a buffer as large as the piece, which
- * the C library, past 32 MiB, has from the kernel anew each time. A multiple of every element. */
+/* The most bytes of a rank in one call of MPI. MPI counts in int; and Open MPI takes a buffer as large as the piece,
+ * which the C library, past 32 MiB, has from the kernel anew each time. A multiple of every element. */
 #define MPI_PIECE_BYTES ((size_t)16 << 20)
 
 typedef enum mpi_phase { MPI_STARTED, MPI_COMPARING, MPI_COUNTING, MPI_MOVING } mpi_phase;
@@ -109,7 +110,7 @@ typedef struct mpi_reduction {
 
 /* What belongs to the process, as MPI does.
  *   lock                guards groups, outbox, and what mpi_group says
- *   fixed by start      the rest, but `root`, which the first opening makes                                             */
+ *   fixed by start      the rest, but `root`, which the first opening makes */
 typedef struct mpi_process {
     const mpi_services *services;
     pid_t pid;

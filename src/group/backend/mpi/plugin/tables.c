@@ -1,11 +1,11 @@
 /* tables.c: MPI's types and ops for ours: a further type, or op, is a line.
  *
- * An element goes through MPI in one of three ways: as a type and op of MPI's; as a type of MPI's and an op of ours, where
- * MPI's own would break what lockstep/group.h promises, or MPI has none (16-bit floats, combined in f32 pair by pair); or
- * widened, where even a sum of two does not fit the type (averages of narrow types).
+ * An element goes through MPI in one of three ways: as a type and op of MPI's; as a type of MPI's and an op of ours,
+ * where MPI's own would break what lockstep/group.h promises, or MPI has none (16-bit floats, combined in f32 pair by
+ * pair); or widened, where even a sum of two does not fit the type (averages of narrow types).
  *
  * Replicas have to be equal bit for bit, and MPI may take either operand first on either side. Where that shows in the
- * bits (the zeros and NaNs of a maximum), the op is declared not to commute: then MPI keeps the ranks' order.          */
+ * bits (the zeros and NaNs of a maximum), the op is declared not to commute: then MPI keeps the ranks' order. */
 #include "group/backend/mpi/plugin/state.h"
 
 #define BLOCK_ELEMENTS 512

@@ -1,9 +1,9 @@
 /* world.c: MPI begins and ends with the process.
  *
- * It is initialised by whoever comes first, the program or we, and finalised by the same. Ours ends at exit, since an MPI
- * that was finalised cannot begin again and a program may open another group. A rank that exits with a group still open,
- * or with an operation that never ended, does not finalise: finalising waits for all ranks, and launchers take a rank
- * that ends without it for a failure, which ends the job, as it should.                                               */
+ * It is initialised by whoever comes first, the program or we, and finalised by the same. Ours ends at exit, since an
+ * MPI that was finalised cannot begin again and a program may open another group. A rank that exits with a group still
+ * open, or with an operation that never ended, does not finalise: finalising waits for all ranks, and launchers take a
+ * rank that ends without it for a failure, which ends the job, as it should. */
 #include "group/backend/mpi/plugin/state.h"
 
 #include <stdlib.h>
