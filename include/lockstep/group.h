@@ -28,7 +28,7 @@ typedef struct ls_work ls_work;
 
 /* How values of several ranks become one, in rank order: every rank and every run has the same bits.
  *
- * f16 and bf16 are combined in f32 and rounded once, at the end. Sums and products of integers wrap around. An average is
+ * f16 and bf16 are combined in f32 and rounded once, at the end (over MPI: at each pair). Sums and products of integers wrap around. An average is
  * the sum divided by the number of ranks; of integers the sum is formed in 64 bits and cut toward zero: int8 120 and 100
  * average 110. A NaN in a maximum or minimum stays. Bools hold 0 or 1: sum and maximum are "or", product and minimum
  * "and"; they have no average. Bitwise ops are for integers. */
