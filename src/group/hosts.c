@@ -1,0 +1,124 @@
+/* hosts.c: rank 0 reads where everyone is and publishes the answer: two calls of the store a rank, where each asking every
+ * other would be as many as there are pairs. */
+#include "group/hosts.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ID_BYTES 128
+
+/* The kernel's boot and the network namespace, or where they cannot be read the host's name. Padded with zeroes. */
+static void read_id(char id[ID_BYTES]) {
+    struct stat network = {0};
+    memset(id, 0, ID_BYTES);
+    const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t length = file < 0 ? -1 : read(file, id, 64);
+    if (file >= 0) close(file);
+    if (length <= 0 || stat("/proc/self/ns/net", &network) != 0) {
+        if (gethostname(id, ID_BYTES - 1) != 0) id[0] = '\0';
+        return;
+    }
+    snprintf(id + length, ID_BYTES - (size_t)length, "%ju", (uintmax_t)network.st_ino);
+}
+
+/* At least a millisecond: 0 would be the store's own default. */
+static int64_t left_ms(int64_t deadline_ns) {
+    if (deadline_ns == LS_DEADLINE_NEVER) return LS_FOREVER;
+    const int64_t left = (deadline_ns - ls_now_ns()) / LS_NS_PER_MS;
+    return left > 0 ? left : 1;
+}
+
+/* ids[rank] of every rank, on rank 0. */
+static ls_status collect(ls_store *store, const char *prefix, int world_size, int64_t deadline_ns,
+                         char (*ids)[ID_BYTES]) {
+    for (int rank = 1; rank < world_size; rank++) {
+        char key[LS_STORE_KEY_BYTES];
+        size_t bytes = 0;
+        snprintf(key, sizeof key, "%s/place/%d", prefix, rank);
+        const ls_status status = ls_store_get(store, key, ids[rank], ID_BYTES, &bytes, left_ms(deadline_ns));
+        if (status != LS_OK) return ls_fail_within(status, "rank 0 asks on which host rank %d is", rank);
+        ids[rank][ID_BYTES - 1] = '\0';
+    }
+    return LS_OK;
+}
+
+static void number_hosts(char (*ids)[ID_BYTES], int world_size, int32_t *numbers) {
+    int32_t count = 0;
+    for (int rank = 0; rank < world_size; rank++) {
+        int before = 0;
+        while (before < rank && strcmp(ids[before], ids[rank]) != 0) before++;
+        numbers[rank] = before < rank ? numbers[before] : count++;
+    }
+}
+
+static ls_status lead(ls_store *store, const char *prefix, const char own[ID_BYTES], int world_size,
+                      int64_t deadline_ns, int32_t *numbers) {
+    char(*ids)[ID_BYTES] = ls_alloc_array((size_t)world_size, sizeof *ids);
+    if (!ids) return LS_ERR_MEMORY;
+    memcpy(ids[0], own, ID_BYTES);
+    ls_status status = collect(store, prefix, world_size, deadline_ns, ids);
+    if (status == LS_OK) {
+        char key[LS_STORE_KEY_BYTES];
+        number_hosts(ids, world_size, numbers);
+        snprintf(key, sizeof key, "%s/hosts", prefix);
+        status = ls_store_set(store, key, numbers, (size_t)world_size * sizeof *numbers);
+    }
+    ls_free(ids);
+    return status;
+}
+
+static ls_status follow(ls_store *store, const char *prefix, const char own[ID_BYTES], int rank, int world_size,
+                        int64_t deadline_ns, int32_t *numbers) {
+    char key[LS_STORE_KEY_BYTES];
+    size_t bytes = 0;
+    const size_t wanted = (size_t)world_size * sizeof *numbers;
+    snprintf(key, sizeof key, "%s/place/%d", prefix, rank);
+    LS_TRY(ls_store_set(store, key, own, ID_BYTES));
+    snprintf(key, sizeof key, "%s/hosts", prefix);
+    const ls_status status = ls_store_get(store, key, numbers, wanted, &bytes, left_ms(deadline_ns));
+    if (status != LS_OK) return ls_fail_within(status, "rank %d asks rank 0 which ranks share a host", rank);
+    if (bytes == wanted) return LS_OK;
+    return ls_fail(LS_ERR_MISMATCH, "rank %d counts %d ranks, rank 0 %zu; start all with one world size", rank,
+                   world_size, bytes / sizeof *numbers);
+}
+
+ls_status hosts_find(ls_store *store, const char *prefix, int rank, int world_size, int64_t deadline_ns, int *host_of,
+                     int *count) {
+    char own[ID_BYTES];
+    read_id(own);
+    int32_t *numbers = ls_alloc_array((size_t)world_size, sizeof *numbers);
+    if (!numbers) return LS_ERR_MEMORY;
+    const ls_status status = rank == 0 ? lead(store, prefix, own, world_size, deadline_ns, numbers)
+                                       : follow(store, prefix, own, rank, world_size, deadline_ns, numbers);
+    *count = 0;
+    for (int i = 0; i < world_size && status == LS_OK; i++) {
+        host_of[i] = (int)numbers[i];
+        if (numbers[i] >= *count) *count = (int)numbers[i] + 1;
+    }
+    ls_free(numbers);
+    return status;
+}
+
+ls_status hosts_are_several(ls_store *store, int rank, int world_size, int64_t timeout_ms, bool *several) {
+    char key[LS_STORE_KEY_BYTES], prefix[LS_STORE_KEY_BYTES / 2];
+    int64_t asked = 0;
+    int count = 0;
+    snprintf(key, sizeof key, "lockstep/hosts/asked/%d", rank);
+    LS_TRY(ls_store_add(store, key, 1, &asked));
+    snprintf(prefix, sizeof prefix, "lockstep/hosts/%" PRId64, asked);
+    int *host_of = ls_alloc_array((size_t)world_size, sizeof *host_of);
+    if (!host_of) return LS_ERR_MEMORY;
+    const ls_status status =
+        hosts_find(store, prefix, rank, world_size, ls_deadline_after_ms(timeout_ms), host_of, &count);
+    *several = count > 1;
+    ls_free(host_of);
+    return status;
+}
