@@ -134,8 +134,7 @@ ls_status store_address_listen(store_address *address, int *listener) {
     return ls_fail_errno(LS_ERR_IO, failure, "cannot listen on %s", text);
 }
 
-/* A host that vanishes without a word is noticed after some 20 s. */
-static void set_options(int connected) {
+void store_socket_prepare(int connected) {
     const int on = 1, idle_s = 10, interval_s = 3, count = 3;
     setsockopt(connected, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(connected, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -177,7 +176,7 @@ ls_status store_address_connect(const store_address *address, int64_t deadline_n
         failure = ECONNREFUSED;
     }
     if (failure == 0) {
-        set_options(made);
+        store_socket_prepare(made);
         *connected = made;
         return LS_OK;
     }

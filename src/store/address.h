@@ -40,4 +40,8 @@ ls_status store_address_listen(store_address *address, int *listener);
  * within the limit; the sentence says which. Errors: LS_ERR_IO. */
 ls_status store_address_connect(const store_address *address, int64_t deadline_ns, int *connected);
 
+/* Has a TCP connection send at once, and notice after some 20 s that a host has vanished without a word. What
+ * store_address_connect returns has it; what was accepted (accept4, SOCK_CLOEXEC | SOCK_NONBLOCK) wants it. */
+void store_socket_prepare(int connected);
+
 #endif

@@ -2,6 +2,7 @@
 #ifndef LS_STORE_CONNECTION_H
 #define LS_STORE_CONNECTION_H
 
+#include "store/prove.h"
 #include "store/server.h"
 #include "store/table.h"
 #include "store/wire.h"
@@ -28,9 +29,7 @@ typedef struct peer {
     bool is_unproved;
     bool has_said_goodbye;
     uint64_t since_ms; /* on the loop's clock */
-    store_greeting greeting;
-    size_t heard; /* bytes of `hello` that have come */
-    store_hello hello;
+    store_verifier proof;
 } peer;
 
 /* A request that waits for its key. The key lies behind it. */

@@ -2,6 +2,7 @@
  * through. Descriptors are dropped by a delete in the store that offered them, and with it. */
 #include "store/exchange.h"
 
+#include "store/prove.h"
 #include "store/stream.h"
 
 #include "base/clock.h"
@@ -120,7 +121,7 @@ static ls_status fetch_over(exchange_store *store, stream_store *stream, const s
     store_reply answer = {0};
     const int64_t end_ns = ls_deadline_after_ms(EXCHANGE_LIMIT_MS);
     LS_TRY(check_user(stream->socket));
-    LS_TRY(stream_prove(stream, &store->credentials, -1, end_ns));
+    LS_TRY(store_prove(stream->socket, &store->credentials, -1, 0, end_ns));
     LS_TRY(pass(client, &check, &answer, end_ns));
     if (answer.number == 0) return LS_END;
     const ls_status status = pass(client, request, reply, ls_deadline_after_ms(AFTER_CHECK_MS));

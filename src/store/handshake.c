@@ -16,7 +16,7 @@
 
 static const char greeting_magic[8] = "lstore1g", hello_magic[8] = "lstore1h", verdict_magic[8] = "lstore1v";
 
-_Static_assert(sizeof(store_greeting) == 40 && sizeof(store_hello) == 160 && sizeof(store_verdict) == 48,
+_Static_assert(sizeof(store_greeting) == 40 && sizeof(store_hello) == 164 && sizeof(store_verdict) == 48,
                "records travel as they lie in memory");
 
 static ls_status draw(unsigned char *nonce) {
@@ -62,10 +62,10 @@ ls_status store_handshake_greet(store_greeting *greeting) {
 }
 
 ls_status store_handshake_answer(const store_credentials *credentials, const store_greeting *greeting, int rank,
-                                 store_hello *hello) {
+                                 int channel, store_hello *hello) {
     if (memcmp(greeting->magic, greeting_magic, sizeof greeting_magic) != 0)
-        return ls_fail(LS_ERR_FORMAT, "what listens there is no store of Lockstep's");
-    *hello = (store_hello){.rank = rank, .process = getpid()};
+        return ls_fail(LS_ERR_FORMAT, "what listens there is no server of Lockstep's");
+    *hello = (store_hello){.rank = rank, .process = getpid(), .channel = channel};
     memcpy(hello->magic, hello_magic, sizeof hello->magic);
     if (gethostname(hello->host, sizeof hello->host - 1) != 0) memcpy(hello->host, "a host", 7);
     LS_TRY(draw(hello->nonce));
@@ -99,7 +99,7 @@ ls_status store_handshake_judge(const store_credentials *credentials, const stor
 ls_status store_handshake_check(const store_credentials *credentials, const store_greeting *greeting,
                                 const store_hello *hello, const store_verdict *verdict) {
     if (memcmp(verdict->magic, verdict_magic, sizeof verdict_magic) != 0)
-        return ls_fail(LS_ERR_FORMAT, "what listens there is no store of Lockstep's");
+        return ls_fail(LS_ERR_FORMAT, "what listens there is no server of Lockstep's");
     if (verdict->code == STORE_OTHER_JOB)
         return ls_fail(LS_ERR_ENVIRONMENT, "the store there belongs to another job than \"%s\"; is the port taken?",
                        credentials->job);

@@ -6,7 +6,7 @@
  *
  * Proofs are HMAC-SHA256 (RFC 2104) under the secret, over a label for the direction, the job's id and all that was said
  * so far, both nonces included: none can be replayed in another connection, job or direction. Records have fixed sizes, so
- * there is nothing to parse. The client proves first: who only connects learns nothing that depends on the secret.
+ * there is nothing to parse; store/prove.h moves them over a socket. The client proves first: who only connects learns nothing that depends on the secret.
  *
  * Without a secret (base: the way in is this host's loopback, or the user waived it) the key is empty. The exchange is the
  * same and still keeps ranks of other jobs out, but proves nothing against an enemy.
@@ -42,6 +42,7 @@ typedef struct store_hello {
     unsigned char job[16]; /* a digest of its id, so that a rank of another job is told so */
     int32_t rank;          /* -1: none */
     int32_t process;
+    int32_t channel; /* which of the connections between two ranks it is; 0 to a store */
     char host[STORE_HOST_BYTES];
     unsigned char nonce[STORE_NONCE_BYTES];
     unsigned char proof[STORE_PROOF_BYTES];
@@ -59,10 +60,10 @@ typedef struct store_verdict {
 /* The server's first word. Errors: LS_ERR_IO when no random bytes can be had. */
 ls_status store_handshake_greet(store_greeting *greeting);
 
-/* The client's answer, speaking for `rank` of this process. Errors: LS_ERR_FORMAT when the greeting is none of ours,
- * LS_ERR_IO, LS_ERR_INTERNAL. */
+/* The client's answer, speaking for `rank` of this process about the connection `channel`. Errors: LS_ERR_FORMAT when the
+ * greeting is none of ours, LS_ERR_IO, LS_ERR_INTERNAL. */
 ls_status store_handshake_answer(const store_credentials *credentials, const store_greeting *greeting, int rank,
-                                 store_hello *hello);
+                                 int channel, store_hello *hello);
 
 /* The server's judgement; `hello->host` is a text afterwards. Errors: LS_ERR_FORMAT when the hello is none (nothing is to
  * be answered), LS_ERR_INTERNAL. LS_OK also with a refusal. */

@@ -1,42 +1,85 @@
-/* prove.c: the client's side of store/handshake.h, on a connection that is made. */
-#include "store/stream.h"
+/* prove.c: three records over a socket, one step at a time. */
+#include "store/prove.h"
 
+#include "base/error.h"
 #include "base/fault.h"
+#include "base/wait.h"
 
 #include <errno.h>
 #include <sys/socket.h>
 
-/* Exactly `bytes` bytes. A server that hangs up may be one that is closing: PEER_LOST. */
-static ls_status receive_record(int socket, void *record, size_t bytes, int64_t deadline_ns) {
-    for (size_t got = 0; got < bytes;) {
-        struct pollfd polled = {.fd = socket, .events = POLLIN};
-        const int ready = ls_descriptors_wait(&polled, 1, deadline_ns);
-        if (ready == 0) return ls_fail(LS_ERR_TIMEOUT, "what listens there does not speak");
-        if (ready < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot wait for the store's server");
+/* What has come of a record of `bytes` bytes. LS_END: not all of it. Hanging up may be the end of one that is closing. */
+static ls_status receive_record(int socket, void *record, size_t bytes, size_t *got) {
+    while (*got < bytes) {
         const ssize_t received = ls_fault(LS_FAULT_SYSCALL)
                                      ? (errno = ENOMEM, -1)
-                                     : recv(socket, (char *)record + got, bytes - got, MSG_DONTWAIT);
-        if (received < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+                                     : recv(socket, (char *)record + *got, bytes - *got, MSG_DONTWAIT);
+        if (received < 0 && errno == EINTR) continue;
+        if (received < 0 && errno == EAGAIN) return LS_END;
         if (received == 0 || (received < 0 && errno == ECONNRESET))
-            return ls_fail(LS_ERR_PEER_LOST, "what listens there hangs up");
-        if (received < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot receive from the store's server");
-        got += (size_t)received;
+            return ls_fail(LS_ERR_PEER_LOST, "what is at the other end hangs up");
+        if (received < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot receive from the other end");
+        *got += (size_t)received;
     }
     return LS_OK;
 }
 
-ls_status stream_prove(stream_store *store, const store_credentials *credentials, int rank, int64_t deadline_ns) {
-    store_greeting greeting;
-    store_hello hello;
-    store_verdict verdict;
-    LS_TRY(receive_record(store->socket, &greeting, sizeof greeting, deadline_ns));
-    LS_TRY(store_handshake_answer(credentials, &greeting, rank, &hello));
-    const ssize_t sent = ls_fault(LS_FAULT_SYSCALL)
-                             ? (errno = ENOBUFS, -1)
-                             : send(store->socket, &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent != (ssize_t)sizeof hello)
-        return ls_fail_errno(errno == EPIPE || errno == ECONNRESET ? LS_ERR_PEER_LOST : LS_ERR_IO, errno,
-                             "cannot send to the store's server");
-    LS_TRY(receive_record(store->socket, &verdict, sizeof verdict, deadline_ns));
-    return store_handshake_check(credentials, &greeting, &hello, &verdict);
+/* Records are small and the socket is fresh: they fit, or the other side is none of ours. */
+static ls_status send_record(int socket, const void *record, size_t bytes) {
+    const ssize_t sent =
+        ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOBUFS, -1) : send(socket, record, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent == (ssize_t)bytes) return LS_OK;
+    if (sent >= 0) errno = EAGAIN;
+    return ls_fail_errno(errno == EPIPE || errno == ECONNRESET ? LS_ERR_PEER_LOST : LS_ERR_IO, errno,
+                         "cannot send to the other end");
+}
+
+/* --- the client ---------------------------------------------------------------------------------------------------- */
+
+ls_status store_prover_step(store_prover *self, int socket, const store_credentials *credentials, int rank,
+                            int channel) {
+    if (self->got < sizeof self->greeting) {
+        LS_TRY(receive_record(socket, &self->greeting, sizeof self->greeting, &self->got));
+        LS_TRY(store_handshake_answer(credentials, &self->greeting, rank, channel, &self->hello));
+        LS_TRY(send_record(socket, &self->hello, sizeof self->hello));
+    }
+    size_t got = self->got - sizeof self->greeting;
+    const ls_status status = receive_record(socket, &self->verdict, sizeof self->verdict, &got);
+    self->got = sizeof self->greeting + got;
+    if (status != LS_OK) return status;
+    return store_handshake_check(credentials, &self->greeting, &self->hello, &self->verdict);
+}
+
+ls_status store_prove(int socket, const store_credentials *credentials, int rank, int channel, int64_t deadline_ns) {
+    store_prover self = {.got = 0};
+    ls_status status = LS_OK;
+    while ((status = store_prover_step(&self, socket, credentials, rank, channel)) == LS_END) {
+        struct pollfd polled = {.fd = socket, .events = POLLIN};
+        const int ready = ls_descriptors_wait(&polled, 1, deadline_ns);
+        if (ready == 0) return ls_fail(LS_ERR_TIMEOUT, "what listens there does not speak");
+        if (ready < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot wait for the other end");
+    }
+    return status;
+}
+
+/* --- the server ---------------------------------------------------------------------------------------------------- */
+
+ls_status store_verifier_begin(store_verifier *self, int socket) {
+    *self = (store_verifier){.heard = 0};
+    LS_TRY(store_handshake_greet(&self->greeting));
+    return send_record(socket, &self->greeting, sizeof self->greeting);
+}
+
+ls_status store_verifier_step(store_verifier *self, int socket, const store_credentials *credentials) {
+    LS_TRY(receive_record(socket, &self->hello, sizeof self->hello, &self->heard));
+    LS_TRY(store_handshake_judge(credentials, &self->greeting, &self->hello, &self->verdict));
+    if (self->verdict.code == STORE_WELCOME) return LS_OK;
+    (void)send_record(socket, &self->verdict, sizeof self->verdict); /* it is turned away in any case */
+    return ls_fail(LS_ERR_ENVIRONMENT, "%s",
+                   self->verdict.code == STORE_OTHER_JOB ? "it belongs to another job"
+                                                         : "it does not know this job's secret");
+}
+
+ls_status store_verifier_admit(const store_verifier *self, int socket) {
+    return send_record(socket, &self->verdict, sizeof self->verdict);
 }

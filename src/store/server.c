@@ -78,7 +78,7 @@ static void forget_parked(store_server *server, const peer *from, const uint32_t
 
 /* Whether it is a connection whose client has proved to be of the job, as a rank. */
 static bool is_rank(const peer *judged) {
-    return judged->heard > 0 && !judged->is_unproved && judged->hello.rank >= 0;
+    return judged->proof.heard > 0 && !judged->is_unproved && judged->proof.hello.rank >= 0;
 }
 
 static void note_loss(store_server *server, const store_hello *hello);
@@ -94,7 +94,7 @@ void peer_close(peer *closing) {
     store_inbox_close(&closing->inbox);
     const bool is_member = is_rank(closing);
     const bool is_lost = is_member && !closing->has_said_goodbye && !server->is_closing;
-    const store_hello hello = closing->hello;
+    const store_hello hello = closing->proof.hello;
     uv_close((uv_handle_t *)&closing->poll, when_closed);
     ls_live_lock();
     *link = closing->next;
@@ -330,7 +330,7 @@ static void sweep_closed(uv_handle_t *handle) {
 
 /* To those who proved who they are: an orderly end is no death. Not into the middle of an answer, and never waited for. */
 static void say_goodbye(const peer *to) {
-    if (to->is_unproved || to->heard == 0 || to->first_answer) return;
+    if (to->is_unproved || to->proof.heard == 0 || to->first_answer) return;
     store_message message = {.head = {.magic = STORE_FRAME_MAGIC, .code = STORE_GOODBYE}};
     (void)store_message_send(&message, to->socket);
 }

@@ -3,7 +3,6 @@
 #define LS_STORE_STREAM_H
 
 #include "store/backend.h"
-#include "store/handshake.h"
 #include "store/wire.h"
 
 #include "base/error.h"
@@ -47,10 +46,5 @@ ls_status stream_connect_by_door(stream_store *store, int door);
 
 /* Connects to an abstract Unix socket. Errors: LS_ERR_PEER_LOST, LS_ERR_IO, LS_ERR_FORMAT when it is no name. */
 ls_status stream_connect_by_name(stream_store *store, const char *name);
-
-/* Proves, on the fresh connection, that we are of the job, as `rank` (-1: none), and has the server prove the same. Errors:
- * LS_ERR_TIMEOUT when it says nothing, LS_ERR_PEER_LOST when it hangs up, LS_ERR_FORMAT when it is none of ours,
- * LS_ERR_ENVIRONMENT when job or secret differ, LS_ERR_IO. */
-ls_status stream_prove(stream_store *store, const store_credentials *credentials, int rank, int64_t deadline_ns);
 
 #endif

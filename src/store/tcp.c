@@ -4,6 +4,7 @@
 #include "store/address.h"
 #include "store/credentials.h"
 #include "store/exchange.h"
+#include "store/prove.h"
 #include "store/service.h"
 #include "store/stream.h"
 
@@ -125,7 +126,7 @@ static ls_status try_address(const store_endpoint *endpoint, const store_address
     int64_t connect_end_ns = ls_deadline_after_ms(limit_ms), prove_end_ns = ls_deadline_after_ms(SILENCE_MS);
     if (connect_end_ns > endpoint->deadline_ns) connect_end_ns = endpoint->deadline_ns;
     LS_TRY(store_address_connect(address, connect_end_ns, &stream->socket));
-    ls_status status = stream_prove(stream, endpoint->credentials, endpoint->rank, prove_end_ns);
+    ls_status status = store_prove(stream->socket, endpoint->credentials, endpoint->rank, 0, prove_end_ns);
     if (status == LS_OK) return LS_OK;
     close(stream->socket);
     stream->socket = -1;

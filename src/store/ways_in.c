@@ -7,6 +7,7 @@
  * Where the server has credentials, who comes over the last two proves to know them before a frame is read. Who cannot is
  * turned away, said once in the log, and the others are served on. A connection that says nothing is closed after a while,
  * so that strangers do not use up descriptors.                                                                         */
+#include "store/address.h"
 #include "store/connection.h"
 
 #include "base/error.h"
@@ -18,7 +19,6 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -104,47 +104,28 @@ static void turn_away(peer *from, const char *why) {
     peer_close(from);
 }
 
-/* Records are small and the socket is fresh: they fit, or the other side is none of ours. */
-static bool say(const peer *to, const void *record, size_t bytes) {
-    return send(to->socket, record, bytes, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)bytes;
-}
-
-static void judge(peer *from) {
-    static const char *const reasons[] = {
-        [STORE_OTHER_JOB] = "it belongs to another job", [STORE_OTHER_SECRET] = "it does not know this job's secret"};
-    store_server *server = from->server;
-    store_verdict verdict;
-    if (store_handshake_judge(&server->credentials, &from->greeting, &from->hello, &verdict) != LS_OK) {
-        turn_away(from, ls_last_error());
-        return;
-    }
-    if (verdict.code != STORE_WELCOME) {
-        (void)say(from, &verdict, sizeof verdict);
-        turn_away(from, reasons[verdict.code]);
-        return;
-    }
-    from->is_unproved = false;
-    server_welcome(server, &from->hello);
-    if (say(from, &verdict, sizeof verdict))
-        uv_poll_start(&from->poll, UV_READABLE, connection_ready);
-    else
-        peer_close(from);
-}
-
 /* Reads the hello and not a byte more. */
 static void unproved_ready(uv_poll_t *poll, int failure, int events) {
     (void)events;
     peer *from = poll->data;
-    const ssize_t received = failure ? 0
-                                     : recv(from->socket, (char *)&from->hello + from->heard,
-                                            sizeof from->hello - from->heard, MSG_DONTWAIT);
-    if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (received <= 0) {
+    store_server *server = from->server;
+    const ls_status status =
+        failure ? LS_ERR_PEER_LOST : store_verifier_step(&from->proof, from->socket, &server->credentials);
+    if (status == LS_END) return;
+    if (status == LS_ERR_PEER_LOST || status == LS_ERR_IO) {
         peer_close(from);
         return;
     }
-    from->heard += (size_t)received;
-    if (from->heard == sizeof from->hello) judge(from);
+    if (status != LS_OK) {
+        turn_away(from, ls_last_error());
+        return;
+    }
+    from->is_unproved = false;
+    server_welcome(server, &from->proof.hello);
+    if (store_verifier_admit(&from->proof, from->socket) == LS_OK)
+        uv_poll_start(&from->poll, UV_READABLE, connection_ready);
+    else
+        peer_close(from);
 }
 
 static void welcome(store_server *server, int socket) {
@@ -155,8 +136,7 @@ static void welcome(store_server *server, int socket) {
     }
     if (peer_watch(server, socket, unproved_ready, &made) != LS_OK) return;
     made->is_unproved = true;
-    if (store_handshake_greet(&made->greeting) != LS_OK || !say(made, &made->greeting, sizeof made->greeting))
-        peer_close(made);
+    if (store_verifier_begin(&made->proof, socket) != LS_OK) peer_close(made);
 }
 
 /* --- listening ----------------------------------------------------------------------------------------------------- */
@@ -205,16 +185,6 @@ static void name_ready(uv_poll_t *poll, int failure, int events) {
         close(socket);
 }
 
-/* A host that vanishes without a word is noticed after some 20 s. */
-static void set_options(int socket) {
-    const int on = 1, idle_s = 10, interval_s = 3, count = 3;
-    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-    setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-    setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-}
-
 static void listener_ready(uv_poll_t *poll, int failure, int events) {
     (void)failure;
     (void)events;
@@ -222,7 +192,7 @@ static void listener_ready(uv_poll_t *poll, int failure, int events) {
     for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
         const int socket = accept_next(listener);
         if (socket < 0) return;
-        set_options(socket);
+        store_socket_prepare(socket);
         welcome(listener->server, socket);
     }
 }

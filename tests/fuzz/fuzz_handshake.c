@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const int which = data[0] % 3;
     store_greeting told = greeting;
     const bool is_other_greeting = which == 0 && lay_over(&told, sizeof told, data + 1, size - 1);
-    if (store_handshake_answer(&own, &told, 3, &hello) != LS_OK) return 0;
+    if (store_handshake_answer(&own, &told, 3, 0, &hello) != LS_OK) return 0;
     store_hello heard = hello;
     const bool is_other_hello = which == 1 && lay_over(&heard, sizeof heard, data + 1, size - 1);
     if (store_handshake_judge(&own, &greeting, &heard, &verdict) != LS_OK) return 0;

@@ -23,7 +23,7 @@ typedef struct exchange {
 /* The three records between these two. */
 static void speak(const store_credentials *client, const store_credentials *server, int rank, exchange *said) {
     assert_int_equal(store_handshake_greet(&said->greeting), LS_OK);
-    assert_int_equal(store_handshake_answer(client, &said->greeting, rank, &said->hello), LS_OK);
+    assert_int_equal(store_handshake_answer(client, &said->greeting, rank, 5, &said->hello), LS_OK);
     store_hello heard = said->hello;
     assert_int_equal(store_handshake_judge(server, &said->greeting, &heard, &said->verdict), LS_OK);
 }
@@ -37,6 +37,7 @@ static void who_shares_secret_and_job_is_welcome(void **state) {
         speak(&both, &both, 7, &said);
         assert_int_equal(said.verdict.code, STORE_WELCOME);
         assert_int_equal(said.hello.rank, 7);
+        assert_int_equal(said.hello.channel, 5);
         assert_int_equal(store_handshake_check(&both, &said.greeting, &said.hello, &said.verdict), LS_OK);
     }
 }
@@ -120,7 +121,7 @@ static void what_a_stranger_calls_itself_is_harmless(void **state) {
     const store_credentials own = make("0123456789abcdef", "job");
     exchange said;
     assert_int_equal(store_handshake_greet(&said.greeting), LS_OK);
-    assert_int_equal(store_handshake_answer(&own, &said.greeting, 0, &said.hello), LS_OK);
+    assert_int_equal(store_handshake_answer(&own, &said.greeting, 0, 0, &said.hello), LS_OK);
     memset(said.hello.host, '\n', sizeof said.hello.host);
     assert_int_equal(store_handshake_judge(&own, &said.greeting, &said.hello, &said.verdict), LS_OK);
     assert_int_equal(strlen(said.hello.host), sizeof said.hello.host - 1);
@@ -128,7 +129,7 @@ static void what_a_stranger_calls_itself_is_harmless(void **state) {
     said.hello.magic[0] ^= 1;
     assert_int_equal(store_handshake_judge(&own, &said.greeting, &said.hello, &said.verdict), LS_ERR_FORMAT);
     said.greeting.magic[7] ^= 1;
-    assert_int_equal(store_handshake_answer(&own, &said.greeting, 0, &said.hello), LS_ERR_FORMAT);
+    assert_int_equal(store_handshake_answer(&own, &said.greeting, 0, 0, &said.hello), LS_ERR_FORMAT);
 }
 
 int main(void) {

@@ -165,7 +165,7 @@ static void another_protocol_is_told_apart(void **state) {
     ls_store *store = NULL;
     assert_ok(ls_thread_start(&thread, "other", speak_otherwise, &listener));
     assert_int_equal(ls_store_open_tcp(&store, "127.0.0.1", port, false, 60000), LS_ERR_STATE);
-    assert_error_says("no store of Lockstep's");
+    assert_error_says("no server of Lockstep's");
     ls_thread_join(&thread);
     close(listener);
 }
