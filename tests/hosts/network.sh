@@ -1,0 +1,95 @@
+# network.sh: several hosts on this machine: network namespaces on one bridge. A script reads it first (`. .../network.sh`), which
+# starts that script once more within namespaces of its own, of network, mounts and processes: however it ends, all of it goes.
+#
+#   hosts N               h1 ... hN, at 10.77.0.1 ... and fd77::1 ...
+#   on HOST COMMAND...    runs it there
+#   shape RATE            what each host may send: "1gbit"
+#   lossy PERCENT         what of each host's incoming packets is lost
+#   cut HOST              its link is down
+#   ranks HOSTS COMMAND   starts a rank on each of HOSTS ("1 1 2"), which meet by hand; output in $folder/rank.R
+#   finish SECONDS        waits for them; exit codes in $folder/code.R
+
+if [ "${LS_HOSTS:-}" != made ]; then
+    for tool in ip tc nft unshare; do
+        command -v $tool > /dev/null || { echo "skipped: $tool is missing (packages iproute2, nftables, util-linux)"; exit 77; }
+    done
+    enter="unshare --mount --net --pid --mount-proc --fork --kill-child"
+    $enter true 2> /dev/null || { echo "skipped: no namespaces can be made here (needs root)"; exit 77; }
+    LS_HOSTS=made exec $enter sh "$0" "$@"
+fi
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mount -t tmpfs none /run && mkdir /run/netns
+umask 077
+head -c 32 /dev/urandom > "$folder/secret"
+export LOCKSTEP_SECRET_FILE="$folder/secret" LOCKSTEP_JOB="hosts"
+unset LOCKSTEP_BACKEND RANK WORLD_SIZE MASTER_ADDR MASTER_PORT LOCAL_RANK LOCAL_WORLD_SIZE
+
+on() { host=$1; shift; ip netns exec "h$host" "$@"; }
+
+hosts() {
+    host_count=$1
+    ip link set lo up
+    ip link add bridge type bridge
+    ip link set bridge up
+    for host in $(seq "$host_count"); do
+        ip netns add "h$host"
+        ip link add "port$host" type veth peer name eth0 netns "h$host"
+        ip link set "port$host" master bridge up
+        ip -n "h$host" link set lo up
+        ip -n "h$host" addr add "10.77.0.$host/24" dev eth0
+        ip -n "h$host" addr add "fd77::$host/64" dev eth0 nodad
+        ip -n "h$host" link set eth0 up
+    done
+}
+
+shape() {
+    for host in $(seq "$host_count"); do
+        tc -n "h$host" qdisc replace dev eth0 root tbf rate "$1" burst 256kb latency 20ms
+    done
+}
+
+lossy() {
+    for host in $(seq "$host_count"); do
+        on "$host" nft add table inet lossy
+        on "$host" nft add chain inet lossy incoming '{ type filter hook input priority 0; }'
+        on "$host" nft add rule inet lossy incoming iifname != lo numgen random mod 100 '<' "$1" drop
+    done
+}
+
+cut() { ip link set "port$1" down; }
+
+ranks() {
+    places=$1; shift
+    export WORLD_SIZE MASTER_ADDR="${MASTER_ADDR:-10.77.0.1}" MASTER_PORT="${MASTER_PORT:-29511}"
+    WORLD_SIZE=$(echo $places | wc -w)
+    rank=0
+    pids=
+    for place in $places; do
+        RANK=$rank ip netns exec "h$place" "$@" > "$folder/rank.$rank" 2>&1 < /dev/null &
+        pids="$pids $!"
+        rank=$((rank + 1))
+    done
+}
+
+# Whoever is still there after SECONDS is killed, and its code is 137.
+finish() {
+    (sleep "$1"; kill -9 $pids) 2> /dev/null &
+    guard=$!
+    rank=0
+    for pid in $pids; do
+        wait "$pid"
+        echo $? > "$folder/code.$rank"
+        rank=$((rank + 1))
+    done
+    kill $guard 2> /dev/null
+}
+
+# Says what a rank wrote, and remembers that the test is red.
+wrong() {
+    echo "$1"
+    for file in "$folder"/rank.*; do echo "--- ${file##*/}:"; tail -n 20 "$file"; done
+    result=1
+}
+result=0
