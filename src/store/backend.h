@@ -3,6 +3,7 @@
 #ifndef LS_STORE_BACKEND_H
 #define LS_STORE_BACKEND_H
 
+#include "store/handshake.h"
 #include "store/store.h"
 
 #include <stdatomic.h>
@@ -64,8 +65,10 @@ struct ls_store {
     _Atomic int holders;
     pid_t owner; /* the process that opened it: a forked child is told */
     bool is_in_process;
-    int port;        /* on which this process serves it; 0: it does not */
-    char server[96]; /* who answers, for messages: "the launcher (process 77)" */
+    bool is_private; /* nobody but this user, on this host, can read it: secrets may travel through it */
+    const store_credentials *credentials; /* what its connections prove; NULL: there is nothing to prove */
+    int port;                             /* on which this process serves it; 0: it does not */
+    char server[96];                      /* who answers, for messages: "the launcher (process 77)" */
 };
 
 void store_init(ls_store *store, const store_backend *backend);

@@ -1,6 +1,8 @@
 /* credentials.c: the secret travels in a file of the user's own, never in an argument or a variable, which others can read. */
 #include "store/credentials.h"
 
+#include "store/backend.h"
+
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/fault.h"
@@ -9,10 +11,11 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LEAST_SECRET_BYTES = 16 };
+enum { LEAST_SECRET_BYTES = 16, DRAWN_SECRET_BYTES = 32 };
 
 static ls_status check_file(const char *path, int file) {
     struct stat about;
@@ -91,6 +94,36 @@ ls_status store_credentials_read(store_credentials *credentials) {
     *credentials = (store_credentials){0};
     find_job(credentials->job);
     return read_secret_file(credentials);
+}
+
+/* Rank 0 draws it, the others fetch it. */
+static ls_status share_secret(ls_store *store, const char *key, int rank, int64_t timeout_ms,
+                              store_credentials *credentials) {
+    size_t bytes = 0;
+    if (rank != 0) {
+        LS_TRY(ls_store_get(store, key, credentials->secret, DRAWN_SECRET_BYTES, &bytes, timeout_ms));
+        if (bytes != DRAWN_SECRET_BYTES)
+            return ls_fail(LS_ERR_STATE, "store key \"%s\" holds %zu bytes, not a secret of %d", key, bytes,
+                           DRAWN_SECRET_BYTES);
+    } else {
+        const ssize_t drawn =
+            ls_fault(LS_FAULT_SYSCALL) ? (errno = EAGAIN, -1) : getrandom(credentials->secret, DRAWN_SECRET_BYTES, 0);
+        if (drawn != DRAWN_SECRET_BYTES) return ls_fail_errno(LS_ERR_IO, errno, "cannot draw the job's secret");
+        LS_TRY(ls_store_set(store, key, credentials->secret, DRAWN_SECRET_BYTES));
+    }
+    credentials->secret_bytes = DRAWN_SECRET_BYTES;
+    return LS_OK;
+}
+
+ls_status store_job_credentials(ls_store *store, const char *key, int rank, int64_t timeout_ms,
+                                store_credentials *credentials) {
+    if (store->credentials) {
+        *credentials = *store->credentials;
+        return LS_OK;
+    }
+    LS_TRY(store_credentials_read(credentials));
+    if (credentials->secret_bytes > 0 || !store->is_private) return LS_OK;
+    return share_secret(store, key, rank, timeout_ms, credentials);
 }
 
 ls_status store_may_be_unauthenticated(bool *may) {

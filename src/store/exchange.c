@@ -220,6 +220,7 @@ ls_status store_exchange_wrap(ls_store **wrapped, ls_store *inner, store_service
     store->inner = inner;
     store->service = service;
     store->credentials = *credentials;
+    store->head.credentials = &store->credentials;
     store->live.forked = forked;
     ls_mutex_init(&store->lock);
     if (service) {

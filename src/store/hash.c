@@ -89,7 +89,7 @@ ls_status ls_store_open_hash(ls_store **store) {
     }
     ls_mutex_init(&hash->lock);
     store_init(&hash->head, &hash_backend);
-    hash->head.is_in_process = true;
+    hash->head.is_in_process = hash->head.is_private = true;
     *store = &hash->head;
     return LS_OK;
 }

@@ -44,6 +44,8 @@ ls_status ls_store_open_inherited(ls_store **opened) {
         status = ls_fail(LS_ERR_ENVIRONMENT, "this process was not started by `lockstep run` (" STORE_ENV_LAUNCHER
                                              " and " STORE_ENV_SOCKET " are not set): there is no store to inherit");
     ls_store *made = store ? &store->head : NULL;
+    if (made)
+        made->is_private = true; /* through a socket that was inherited, or one whose other end looks at our user */
     if (status == LS_OK)
         *opened = made;
     else

@@ -46,6 +46,8 @@ ls_status ls_store_prefix(ls_store **view, ls_store *store, const char *prefix) 
     if (!made) return LS_ERR_MEMORY;
     store_init(&made->head, &prefix_backend);
     made->head.is_in_process = store->is_in_process;
+    made->head.is_private = store->is_private;
+    made->head.credentials = store->credentials; /* which live as long as `whole` */
     made->head.port = store->port;
     memcpy(made->head.server, store->server, sizeof made->head.server);
     made->whole = ls_store_keep(store);
