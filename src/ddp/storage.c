@@ -21,7 +21,7 @@ static gradient_storage take_over(ls_group *group, bucket_plan *plan, void ***me
 
 ls_status storage_init(gradient_storage *storage, ls_group *group, bucket_plan *plan, void ***memory) {
     *storage = take_over(group, plan, memory);
-    ls_status status = LS_OK;
+    ls_status status = group_check_host_memory(group);
     for (int bucket = 0; bucket < storage->plan.bucket_count && status == LS_OK; bucket++)
         status = allocate_bucket(group, storage->plan.bytes_of[bucket], &storage->memory[bucket]);
     if (status != LS_OK) storage_clear(storage);

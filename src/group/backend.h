@@ -71,8 +71,9 @@ typedef struct ls_backend {
     uint32_t version; /* LS_BACKEND_VERSION */
     const char *name;
     backend_reach reach;
-    bool survives_loss;  /* the ranks that are left may open a group again */
-    bool needs_no_store; /* `open` meets the other ranks by itself */
+    bool survives_loss;     /* the ranks that are left may open a group again */
+    bool needs_no_store;    /* `open` meets the other ranks by itself */
+    bool has_device_memory; /* its memory is a GPU's, out of the host's reach; so it carries a world of one too */
 
     /* Collective: meets the other ranks. On error nothing is left. `close` is local and never waits for peers. */
     ls_status (*open)(const backend_place *place, void **state);
@@ -90,6 +91,9 @@ typedef struct ls_backend {
 
     /* Whether there is such an operation here; NULL: there are all. Asked before it is posted. */
     bool (*carries)(const group_call *call);
+
+    /* Whether it can use the memory of `call`; NULL: it can use any. Asked before it is posted, by any thread. */
+    ls_status (*check)(const void *state, const group_call *call);
 
     /* `start` begins and does not wait; `poll` goes on and never waits, for at most some 100 us. */
     void (*start)(void *state, backend_op *op);
@@ -124,6 +128,7 @@ typedef struct ls_backend {
 
 extern const ls_backend solo_backend; /* a world of one: everything is done at once */
 extern const ls_backend shm_backend;  /* one host, over shared memory */
+extern const ls_backend nccl_backend; /* GPUs; named, never chosen */
 
 /* Which backend carries the group that `options` ask for, and who its ranks are: `found` is `options`, complete, with a hold
  * of its own on the store. Nothing is opened yet, but an MPI is initialised if it is to carry the group. */

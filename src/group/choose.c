@@ -10,13 +10,23 @@
 
 #include <string.h>
 
+/* What may be named. */
+static const char *const names[] = {"shm", "mpi", "nccl"};
+#define NAMES_IN_WORDS "\"shm\", \"mpi\" and \"nccl\""
+
+static bool is_known(const char *name) {
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], name) == 0) return true;
+    return false;
+}
+
 /* Who chose, for the sentence of a failure. */
 static ls_status read_name(const ls_group_options *options, const char **name) {
     const char *variable = ls_env_text("LOCKSTEP_BACKEND");
     *name = options->backend ? options->backend : variable;
-    if (!*name || strcmp(*name, "shm") == 0 || strcmp(*name, "mpi") == 0) return LS_OK;
+    if (!*name || is_known(*name)) return LS_OK;
     return ls_fail(options->backend ? LS_ERR_ARGUMENT : LS_ERR_ENVIRONMENT,
-                   "cannot open a group: %s is \"%s\"; the backends are \"shm\" and \"mpi\"",
+                   "cannot open a group: %s is \"%s\"; the backends are " NAMES_IN_WORDS,
                    options->backend ? "the option backend" : "LOCKSTEP_BACKEND", *name);
 }
 
@@ -52,7 +62,8 @@ ls_status group_choose(const ls_group_options *options, ls_group_options *found,
     }
     found->store = NULL;
     if (is_mpi) return choose_mpi(options, found, backend);
-    *backend = found->world_size == 1 ? &solo_backend : &shm_backend;
+    const bool is_nccl = name && strcmp(name, "nccl") == 0;
+    *backend = is_nccl ? &nccl_backend : found->world_size == 1 ? &solo_backend : &shm_backend;
     if (options->store)
         found->store = ls_store_keep(options->store);
     else if (!says_ranks(options) && found->world_size > 1) {

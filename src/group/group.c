@@ -283,6 +283,15 @@ ls_status ls_group_alloc(ls_group *group, size_t bytes, void **memory) {
     return group->backend->allocate(group->state, bytes, memory);
 }
 
+ls_status group_check_host_memory(const ls_group *group) {
+    const ls_backend *backend = group->lanes ? group->lanes[0]->backend : group->backend;
+    if (!backend->has_device_memory) return LS_OK;
+    return ls_fail(LS_ERR_UNSUPPORTED,
+                   "rank %d: memory of a group over %s is a GPU's, and gradients are computed on the host: use a group "
+                   "over shm, tcp or mpi",
+                   group->rank, backend->name);
+}
+
 void ls_group_free(ls_group *group, void *memory) {
     if (!group || !memory || atomic_load_explicit(&group->is_forked, memory_order_relaxed)) return;
     if (group->lanes)

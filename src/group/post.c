@@ -15,9 +15,10 @@ static ls_status refuse(const ls_group *group, const group_call *call, const cha
 
 static ls_status check_carried(const ls_group *group, const group_call *call) {
     char text[CALL_TEXT_BYTES];
-    if (!group->backend->carries || group->backend->carries(call)) return LS_OK;
-    return ls_fail(LS_ERR_UNSUPPORTED, "rank %d: %s: the backend %s does not carry it yet; shm does, on one host",
-                   group->rank, call_describe(call, text), group->backend->name);
+    if (group->backend->carries && !group->backend->carries(call))
+        return ls_fail(LS_ERR_UNSUPPORTED, "rank %d: %s: the backend %s does not carry it yet; shm does, on one host",
+                       group->rank, call_describe(call, text), group->backend->name);
+    return group->backend->check ? group->backend->check(group->state, call) : LS_OK;
 }
 
 static bool combines(group_kind kind) {

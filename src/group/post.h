@@ -47,6 +47,10 @@ ls_status group_prepare(ls_group *group, int count);
 /* When a complete operation was launched and when it ended (base/clock.h). */
 void work_times(const ls_work *work, int64_t *start_ns, int64_t *end_ns);
 
+/* Fails with LS_ERR_UNSUPPORTED where memory of ls_group_alloc is a GPU's: who computes on the host cannot use it. Local, and
+ * alike on all ranks. */
+ls_status group_check_host_memory(const ls_group *group);
+
 /* Gives the whole pages within `bytes` bytes at `data`, part of this rank's memory of ls_group_alloc, back to the system. Their
  * content is lost (zero when touched again). No operation of any rank may be using them. Local; any thread. */
 void group_discard(void *data, size_t bytes);

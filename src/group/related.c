@@ -107,7 +107,7 @@ static ls_status open_subgroup(ls_group **result, ls_group *parent, const int *r
                                uint64_t said) {
     const ls_group_options options = {
         .store = parent->store, .rank = own, .world_size = count, .timeout_ms = parent->timeout_ms};
-    const bool is_alone = own < 0 || count == 1;
+    const bool is_alone = own < 0 || (count == 1 && !parent->backend->has_device_memory);
     ls_group *sub = group_create(&options, is_alone ? &solo_backend : parent->backend);
     group_origin origin = {.parent = parent, .ranks = ranks};
     ls_status status = group_agree(parent, GROUP_SUBGROUP, (size_t)said, sub ? LS_OK : LS_ERR_MEMORY, &origin.number);
