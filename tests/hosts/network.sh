@@ -8,6 +8,7 @@
 #   cut HOST              its link is down
 #   ranks HOSTS COMMAND   starts a rank on each of HOSTS ("1 1 2"), which meet by hand; output in $folder/rank.R
 #   finish SECONDS        waits for them; exit codes in $folder/code.R
+#   mpi_across LIST ...   Open MPI's mpirun on the first host, with these hosts' addresses: "10.77.0.1:2,10.77.0.2:2"
 
 if [ "${LS_HOSTS:-}" != made ]; then
     for tool in ip tc nft unshare; do
@@ -84,6 +85,20 @@ finish() {
         rank=$((rank + 1))
     done
     kill $guard 2> /dev/null
+}
+
+# An agent stands for ssh. Every host has a name of its own, by which Open MPI tells them apart.
+mpi_across() {
+    list=$1; shift
+    cat > "$folder/agent" << 'AGENT'
+#!/bin/sh
+host=h${1##*.}; shift
+exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"
+AGENT
+    chmod 700 "$folder/agent"
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$folder "$folder/agent" 10.77.0.1 \
+        timeout -k 5 60 mpirun.openmpi --oversubscribe --host "$list" --mca plm_rsh_agent "$folder/agent" \
+        --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 --mca btl self,vader,tcp --mca pml ob1 "$@"
 }
 
 # Says what a rank wrote, and remembers that the test is red.
