@@ -73,6 +73,7 @@ static inline void assert_survivor_names(ls_ranks *ranks, int survivor, int dead
     snprintf(text, sizeof text, "rank %d (", dead);
     assert_says(ranks, survivor, "error LS_ERR_PEER_LOST");
     assert_says(ranks, survivor, text);
+    if (ls_ranks_exit_code(ranks, survivor) != 3) ls_ranks_print(ranks);
     assert_int_equal(ls_ranks_exit_code(ranks, survivor), 3);
 }
 

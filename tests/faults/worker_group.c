@@ -79,9 +79,10 @@ static void run_all(ls_group *group, float *shared, float *ordinary, float *resu
 }
 
 static int run_rounds(int rounds, int closer) {
+    /* Static: a failure exits from the middle, which is no leak. */
+    static float ordinary[COUNT], results[COUNT];
     ls_group *group = open_group(0), *copy = NULL;
     void *shared = NULL;
-    float *ordinary = malloc(COUNT * sizeof *ordinary), *results = malloc(COUNT * sizeof *results);
     check(ls_group_alloc(group, COUNT * sizeof(float), &shared));
     check(ls_group_duplicate(&copy, group));
     say("ready");
@@ -90,8 +91,6 @@ static int run_rounds(int rounds, int closer) {
     ls_group_close(&copy);
     if (closer >= 0 && closer != ls_group_rank(group)) check(ls_group_barrier(group, NULL));
     ls_group_close(&group);
-    free(ordinary);
-    free(results);
     say("done");
     return 0;
 }
