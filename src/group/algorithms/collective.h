@@ -12,9 +12,9 @@
 /* One rank's end of the collectives of a group: one at a time. */
 typedef struct collective collective;
 
-/* `transport` is borrowed. `relaxed_order` allows algorithms that add in another order than that of the ranks: replicas are
+/* `network` is borrowed. `relaxed_order` allows algorithms that add in another order than that of the ranks: replicas are
  * still equal, reruns too, but other sizes and splits give other bits. Errors: LS_ERR_MEMORY. */
-ls_status collective_create(collective **created, const transport *transport, bool relaxed_order);
+ls_status collective_create(collective **created, const transport *network, bool relaxed_order);
 void collective_close(collective **closed);
 
 /* Begins `call` (copied; not the arrays of counts), any kind but messages; small messages are sent at once. All ranks begin

@@ -1,0 +1,145 @@
+/* choose.c: the cheapest of the algorithms that can carry a call, by the usual model of a network ("Optimization of collective
+ * communication operations in MPICH", Thakur and others, 2005):
+ *
+ *     time = rounds * alpha + messages * omicron + bytes * beta
+ *
+ * alpha, the latency of a round; omicron, what a message costs the processor at both ends; beta, the time of a byte. Only their
+ * ratios matter to the choice, so all is counted in bytes: those of a link of 10 Gbit/s within 26 and 6.5 us. N ranks,
+ * n bytes, s = ceil(n / segment):
+ *
+ *     kind            algorithm        rounds               messages            bytes
+ *     all-reduce      exchange         1                    (N-1) s             (N-1) n
+ *                     pairwise         2                    2 (N-1) s'          2 (N-1)/N n          s' of a share of n/N
+ *                     Bruck            ceil(log2 N)         ceil(log2 N)        (N-1) n
+ *       relaxed:      doubling         ceil(log2 N) (+2)    ceil(log2 N) (+2)   ceil(log2 N) n (+2)  beside powers of two
+ *                     halving          2 log2 N (+2)        2 log2 N (+2)       2 (P-1)/P n (+ n)    P <= N, a power of two
+ *                     ring             2 (N-1)              2 (N-1) s'          2 (N-1)/N n
+ *     reduce          exchange         1                    (N-1) s             (N-1) n
+ *                     pairwise         2                    2 (N-1) s'          2 (N-1)/N n
+ *     reduce-scatter  pairwise         1                    (N-1) s             (N-1) n              n of a row
+ *     all-gather      direct           1                    N-1                 (N-1) n              n of a row
+ *                     Bruck            ceil(log2 N)         ceil(log2 N)        (N-1) n
+ *     gather, scatter, all-to-all
+ *                     direct           1                    N-1                 (N-1) n              n of a row
+ *     broadcast       binomial         ceil(log2 N)         ceil(log2 N)        ceil(log2 N) n
+ *                     chain            N-1                  s                   n + (N-2) segment
+ *     barrier         dissemination    ceil(log2 N)         ceil(log2 N)        ceil(log2 N)                            */
+#include "group/algorithms/choose.h"
+
+#include "group/backend.h"
+
+#define ALPHA_BYTES 32768.0
+#define OMICRON_BYTES 8192.0
+
+#define SEGMENT_MOST_BYTES ((size_t)256 << 10)
+#define SEGMENT_LEAST_BYTES ((size_t)32 << 10)
+/* Even a small share is cut into some segments, so that its steps overlap. */
+#define SEGMENTS_WANTED 8
+#define LINE_BYTES ((size_t)64)
+
+/* --- how data is cut ------------------------------------------------------------------------------------------------------ */
+
+static size_t lines_of(size_t bytes) {
+    return bytes / LINE_BYTES + (bytes % LINE_BYTES > 0);
+}
+
+size_t share_border(size_t bytes, int rank, int world_size) {
+    const size_t lines = lines_of(bytes), ranks = (size_t)world_size, r = (size_t)rank;
+    /* The first lines % ranks shares have a line more. */
+    const size_t extra = lines % ranks, border = (lines / ranks * r + (r < extra ? r : extra)) * LINE_BYTES;
+    return border < bytes ? border : bytes;
+}
+
+size_t share_longest(size_t bytes, int world_size) {
+    return share_border(bytes, 1, world_size);
+}
+
+size_t segment_bytes(size_t bytes, int world_size) {
+    const size_t wanted = lines_of(bytes / SEGMENTS_WANTED) * LINE_BYTES;
+    const size_t room = COLLECTIVE_SCRATCH_BYTES / COLLECTIVE_SLOTS / (size_t)world_size / LINE_BYTES * LINE_BYTES;
+    const size_t most = room < SEGMENT_MOST_BYTES ? room : SEGMENT_MOST_BYTES;
+    const size_t size = wanted < SEGMENT_LEAST_BYTES ? SEGMENT_LEAST_BYTES : wanted;
+    return size < most ? size : most;
+}
+
+static double segments(size_t bytes, int world_size) {
+    const size_t segment = segment_bytes(bytes, world_size);
+    return (double)(bytes / segment + (bytes % segment > 0));
+}
+
+/* --- what it costs -------------------------------------------------------------------------------------------------------- */
+
+static int log2_up(int ranks) {
+    int log = 0;
+    while (INT64_C(1) << log < ranks) log++;
+    return log;
+}
+
+static collective_cost pairwise_cost(const collective_shape *shape) {
+    const double others = shape->world_size - 1;
+    if (shape->kind == GROUP_REDUCE_SCATTER)
+        return (collective_cost){1, others * segments(shape->bytes, shape->world_size), others * (double)shape->bytes};
+    const size_t share = share_longest(shape->bytes, shape->world_size);
+    return (collective_cost){2, 2 * others * segments(share, shape->world_size), 2 * others * (double)share};
+}
+
+static collective_cost chain_cost(const collective_shape *shape) {
+    const double segment = (double)segment_bytes(shape->bytes, shape->world_size);
+    return (collective_cost){shape->world_size - 1, segments(shape->bytes, shape->world_size),
+                             (double)shape->bytes + (shape->world_size - 2) * segment};
+}
+
+collective_cost algorithm_cost(algorithm_name name, const collective_shape *shape) {
+    const double others = shape->world_size - 1, log = log2_up(shape->world_size), bytes = (double)shape->bytes;
+    switch (name) {
+    case ALGORITHM_EXCHANGE:
+        return (collective_cost){1, others * segments(shape->bytes, shape->world_size), others * bytes};
+    case ALGORITHM_PAIRWISE: return pairwise_cost(shape);
+    case ALGORITHM_BRUCK: return (collective_cost){log, log, others * bytes};
+    case ALGORITHM_DISSEMINATION: return (collective_cost){log, log, log};
+    case ALGORITHM_BINOMIAL: return (collective_cost){log, log, log * bytes};
+    case ALGORITHM_CHAIN: return chain_cost(shape);
+    default: return (collective_cost){1, others, others * bytes};
+    }
+}
+
+/* --- the choice ----------------------------------------------------------------------------------------------------------- */
+
+static bool fits_scratch(size_t bytes, size_t times) {
+    return bytes <= COLLECTIVE_SCRATCH_BYTES / times;
+}
+
+bool algorithm_carries(algorithm_name name, const collective_shape *shape) {
+    const group_kind kind = shape->kind;
+    const bool reduces_all = kind == GROUP_ALL_REDUCE;
+    const bool gathers_all =
+        kind == GROUP_ALL_GATHER || kind == GROUP_ALLOCATE || kind == GROUP_DUPLICATE || kind == GROUP_SUBGROUP;
+    if (shape->world_size == 1) return name == ALGORITHM_DIRECT;
+    switch (name) {
+    case ALGORITHM_DIRECT:
+        return gathers_all || kind == GROUP_GATHER || kind == GROUP_SCATTER || kind == GROUP_ALL_TO_ALL ||
+               kind == GROUP_ALL_TO_ALL_UNEVEN;
+    case ALGORITHM_EXCHANGE: return reduces_all || kind == GROUP_REDUCE;
+    case ALGORITHM_PAIRWISE: return reduces_all || kind == GROUP_REDUCE || kind == GROUP_REDUCE_SCATTER;
+    case ALGORITHM_BRUCK: return (reduces_all || gathers_all) && fits_scratch(shape->bytes, (size_t)shape->world_size);
+    case ALGORITHM_DISSEMINATION: return kind == GROUP_BARRIER;
+    case ALGORITHM_BINOMIAL:
+    case ALGORITHM_CHAIN: return kind == GROUP_BROADCAST;
+    default: return false;
+    }
+}
+
+static double time_of(algorithm_name name, const collective_shape *shape) {
+    const collective_cost cost = algorithm_cost(name, shape);
+    return cost.rounds * ALPHA_BYTES + cost.messages * OMICRON_BYTES + cost.bytes;
+}
+
+algorithm_name algorithm_choose(const collective_shape *shape) {
+    algorithm_name best = ALGORITHM_COUNT;
+    for (int name = 0; name < ALGORITHM_COUNT; name++) {
+        if (!algorithm_carries((algorithm_name)name, shape)) continue;
+        if (best == ALGORITHM_COUNT || time_of((algorithm_name)name, shape) < time_of(best, shape))
+            best = (algorithm_name)name;
+    }
+    return best;
+}

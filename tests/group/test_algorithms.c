@@ -1,0 +1,302 @@
+/* test_algorithms.c: every algorithm, forced at every size, over a network in memory that delivers in random order: what comes out
+ * equals the serial oracle, and what travels is what choose.c says it costs. */
+#include "group/memory_network.h"
+
+#include "group/algorithms/algorithm.h"
+#include "group/backend.h"
+
+#include <time.h>
+
+#define MOST_RANKS 16
+#define GUARD_BYTES ((size_t)64)
+
+typedef struct trial {
+    group_kind kind;
+    ls_dtype dtype;
+    ls_op op;
+    int ranks, root;
+    size_t count;
+    algorithm_name name; /* ALGORITHM_COUNT: as it is chosen */
+    bool is_in_place, is_relaxed;
+    uint64_t seed;
+} trial;
+
+typedef struct block {
+    char *bytes, *expected; /* [size], and a guard */
+    size_t size;
+} block;
+
+/* One rank's memory. In place, one of the two blocks is empty and its pointer stands in the other. */
+typedef struct rank_memory {
+    block sent, received;
+    char *send, *data, *expected_data;
+    size_t send_counts[MOST_RANKS], receive_counts[MOST_RANKS];
+} rank_memory;
+
+static size_t row_bytes(const trial *t) {
+    const bool is_ours = t->kind == GROUP_ALLOCATE || t->kind == GROUP_DUPLICATE || t->kind == GROUP_SUBGROUP;
+    return is_ours ? sizeof(group_agreement) : t->count * ls_dtype_size(t->dtype);
+}
+
+/* Elements for `to` of `from` in an uneven all-to-all: some none. */
+static size_t uneven_count(const trial *t, int from, int to) {
+    const uint64_t bits = mix(t->seed ^ mix((uint64_t)(from * 64 + to)));
+    return bits % 3 ? (size_t)(mix(bits) % (t->count + 1)) : 0;
+}
+
+/* --- what is sent ----------------------------------------------------------------------------------------------------- */
+
+static bool combines(group_kind kind) {
+    return kind == GROUP_ALL_REDUCE || kind == GROUP_REDUCE || kind == GROUP_REDUCE_SCATTER;
+}
+
+static bool has_rows_to_send(group_kind kind) {
+    return kind == GROUP_SCATTER || kind == GROUP_REDUCE_SCATTER || kind == GROUP_ALL_TO_ALL;
+}
+
+static bool has_rows_to_receive(group_kind kind) {
+    return !combines(kind) && kind != GROUP_SCATTER && kind != GROUP_BROADCAST;
+}
+
+/* `bytes` bytes of what a rank puts in, from byte `at` on. */
+static void fill(char *into, const trial *t, int rank, size_t at, size_t bytes) {
+    const size_t size = ls_dtype_size(t->dtype);
+    for (size_t i = 0; i < bytes / size; i++) draw(into, i, at / size + i, t->dtype, t->seed, rank);
+}
+
+static void size_memory(const trial *t, int rank, rank_memory *m) {
+    const size_t row = row_bytes(t), rows = row * (size_t)t->ranks, size = ls_dtype_size(t->dtype);
+    const bool is_one_for_both = t->kind == GROUP_ALL_REDUCE || t->kind == GROUP_REDUCE || t->kind == GROUP_BROADCAST;
+    m->sent.size = has_rows_to_send(t->kind) ? rows : row;
+    m->received.size = has_rows_to_receive(t->kind) ? rows : row;
+    if (is_one_for_both || (t->kind == GROUP_SCATTER && rank != t->root)) m->sent.size = 0;
+    if (t->kind == GROUP_GATHER && rank != t->root) m->received.size = 0;
+    if (t->kind == GROUP_BARRIER || t->kind == GROUP_ALL_TO_ALL_UNEVEN) m->sent.size = m->received.size = 0;
+    if (t->kind != GROUP_ALL_TO_ALL_UNEVEN) return;
+    for (int peer = 0; peer < t->ranks; peer++) {
+        m->sent.size += size * (m->send_counts[peer] = uneven_count(t, rank, peer));
+        m->received.size += size * (m->receive_counts[peer] = uneven_count(t, peer, rank));
+    }
+}
+
+static void make_block(block *b) {
+    b->bytes = malloc(b->size + GUARD_BYTES);
+    b->expected = malloc(b->size + GUARD_BYTES);
+    assert_non_null(b->bytes);
+    assert_non_null(b->expected);
+    memset(b->bytes, 0x5a, b->size + GUARD_BYTES);
+}
+
+/* What is there at the beginning, and, for now, expected at the end. */
+static void lay_out(const trial *t, int rank, rank_memory *m) {
+    size_memory(t, rank, m);
+    const size_t own = row_bytes(t) * (size_t)rank, send_size = m->sent.size;
+    const bool gathers = t->kind == GROUP_ALL_GATHER || (t->kind == GROUP_GATHER && rank == t->root);
+    const bool deals = t->kind == GROUP_REDUCE_SCATTER || (t->kind == GROUP_SCATTER && rank == t->root);
+    if (t->is_in_place && gathers) m->sent.size = 0;
+    if (t->is_in_place && deals) m->received.size = 0;
+    make_block(&m->sent);
+    make_block(&m->received);
+    m->send = t->is_in_place && gathers ? m->received.bytes + own : m->sent.bytes;
+    m->data = t->is_in_place && deals ? m->sent.bytes + own : m->received.bytes;
+    m->expected_data = t->is_in_place && deals ? m->sent.expected + own : m->received.expected;
+    if (send_size)
+        fill(m->send, t, rank, 0, send_size);
+    else
+        fill(m->data, t, rank, 0, m->received.size);
+    memcpy(m->sent.expected, m->sent.bytes, m->sent.size + GUARD_BYTES);
+    memcpy(m->received.expected, m->received.bytes, m->received.size + GUARD_BYTES);
+}
+
+/* --- what should come out ------------------------------------------------------------------------------------------------ */
+
+static void expect_combined(char *into, const trial *t, size_t at) {
+    const size_t size = ls_dtype_size(t->dtype);
+    for (size_t i = 0; i < t->count; i++) {
+        char elements[MOST_RANKS][8];
+        const void *sources[MOST_RANKS];
+        for (int rank = 0; rank < t->ranks; rank++) {
+            draw(elements[rank], 0, at / size + i, t->dtype, t->seed, rank);
+            sources[rank] = elements[rank];
+        }
+        expect_element(into + i * size, t->dtype, t->op, sources, t->ranks);
+    }
+}
+
+static void expect_uneven(char *into, const trial *t, int rank) {
+    const size_t size = ls_dtype_size(t->dtype);
+    for (int from = 0; from < t->ranks; from++) {
+        size_t before = 0;
+        for (int to = 0; to < rank; to++) before += uneven_count(t, from, to);
+        const size_t count = uneven_count(t, from, rank);
+        fill(into, t, from, before * size, count * size);
+        into += count * size;
+    }
+}
+
+static void expect_data(char *into, const trial *t, int rank) {
+    const size_t row = row_bytes(t);
+    switch ((int)t->kind) {
+    case GROUP_ALL_REDUCE: expect_combined(into, t, 0); break;
+    case GROUP_REDUCE:
+        if (rank == t->root) expect_combined(into, t, 0);
+        break;
+    case GROUP_REDUCE_SCATTER: expect_combined(into, t, row * (size_t)rank); break;
+    case GROUP_BROADCAST: fill(into, t, t->root, 0, row); break;
+    case GROUP_SCATTER: fill(into, t, t->root, row * (size_t)rank, row); break;
+    case GROUP_ALL_TO_ALL:
+        for (int from = 0; from < t->ranks; from++) fill(into + row * (size_t)from, t, from, row * (size_t)rank, row);
+        break;
+    case GROUP_ALL_TO_ALL_UNEVEN: expect_uneven(into, t, rank); break;
+    case GROUP_BARRIER: break;
+    default:
+        if (t->kind == GROUP_GATHER && rank != t->root) break;
+        for (int from = 0; from < t->ranks; from++) fill(into + row * (size_t)from, t, from, 0, row);
+        break;
+    }
+}
+
+static void check(rank_memory *m) {
+    assert_memory_equal(m->sent.bytes, m->sent.expected, m->sent.size + GUARD_BYTES);
+    assert_memory_equal(m->received.bytes, m->received.expected, m->received.size + GUARD_BYTES);
+}
+
+static void release(rank_memory *m) {
+    free(m->sent.bytes);
+    free(m->sent.expected);
+    free(m->received.bytes);
+    free(m->received.expected);
+}
+
+/* --- running ------------------------------------------------------------------------------------------------------------- */
+
+/* A group of ranks over a network; many operations, one after the other. */
+typedef struct world {
+    memory_network network;
+    network_end ends[MOST_RANKS];
+    transport transports[MOST_RANKS];
+    collective *ranks[MOST_RANKS];
+} world;
+
+static void world_open(world *w, int ranks, bool is_relaxed, uint64_t seed) {
+    network_open(&w->network, ranks, seed);
+    for (int rank = 0; rank < ranks; rank++) {
+        w->ends[rank] = (network_end){.network = &w->network, .rank = rank};
+        w->transports[rank] = (transport){.rank = rank,
+                                          .world_size = ranks,
+                                          .network = &w->ends[rank],
+                                          .send = end_send,
+                                          .receive = end_receive,
+                                          .sent = end_sent,
+                                          .received = end_received};
+        assert_int_equal(collective_create(&w->ranks[rank], &w->transports[rank], is_relaxed), LS_OK);
+    }
+}
+
+static void world_close(world *w) {
+    for (int rank = 0; rank < w->network.ranks; rank++) collective_close(&w->ranks[rank]);
+    network_close(&w->network);
+}
+
+/* Polls ranks and moves messages in random order until all ranks are done; ranks begin at random times too. */
+static void run(world *w, const trial *t, rank_memory *memories) {
+    memory_network *n = &w->network;
+    bool is_begun[MOST_RANKS] = {false}, is_done[MOST_RANKS] = {false};
+    network_begin(n);
+    for (int done = 0, idle = 0; done < t->ranks;) {
+        assert_true(idle < 1000 * t->ranks); /* else they wait for each other */
+        idle++;
+        if (draw_number(n, 4) && network_move(n)) idle = 0;
+        const int rank = (int)draw_number(n, (uint64_t)t->ranks);
+        rank_memory *m = &memories[rank];
+        if (is_done[rank]) continue;
+        if (!is_begun[rank]) {
+            const group_call call = {.kind = t->kind,
+                                     .dtype = t->dtype,
+                                     .op = t->op,
+                                     .root = t->root,
+                                     .count = t->kind == GROUP_ALL_TO_ALL_UNEVEN ? 0 : t->count,
+                                     .send = m->send == m->sent.bytes && !m->sent.size ? NULL : m->send,
+                                     .data = m->data == m->received.bytes && !m->received.size ? NULL : m->data,
+                                     .send_counts = m->send_counts,
+                                     .receive_counts = m->receive_counts};
+            if (t->name == ALGORITHM_COUNT)
+                collective_start(w->ranks[rank], &call, 7);
+            else
+                collective_start_by(w->ranks[rank], &call, 7, t->name);
+            is_begun[rank] = true;
+            continue;
+        }
+        const collective_progress progress = collective_poll(w->ranks[rank]);
+        assert_int_not_equal(progress, COLLECTIVE_FAILED);
+        if (progress != COLLECTIVE_PENDING) idle = 0;
+        if (progress == COLLECTIVE_DONE) is_done[rank] = true, done++;
+    }
+    assert_false(network_move(n));
+}
+
+static void run_trial(world *w, const trial *t) {
+    rank_memory memories[MOST_RANKS] = {0};
+    for (int rank = 0; rank < t->ranks; rank++) {
+        lay_out(t, rank, &memories[rank]);
+        expect_data(memories[rank].expected_data, t, rank);
+    }
+    run(w, t, memories);
+    for (int rank = 0; rank < t->ranks; rank++) check(&memories[rank]);
+    for (int rank = 0; rank < t->ranks; rank++) release(&memories[rank]);
+}
+
+/* --- the tests ----------------------------------------------------------------------------------------------------------- */
+
+static const group_kind kinds[] = {
+    GROUP_ALL_REDUCE, GROUP_BROADCAST,      GROUP_ALL_GATHER, GROUP_BARRIER,           GROUP_REDUCE,  GROUP_GATHER,
+    GROUP_SCATTER,    GROUP_REDUCE_SCATTER, GROUP_ALL_TO_ALL, GROUP_ALL_TO_ALL_UNEVEN, GROUP_ALLOCATE};
+#define KINDS ((int)(sizeof kinds / sizeof *kinds))
+
+/* A trial of random type, op, root and place. */
+static trial draw_trial(uint64_t seed, group_kind kind, int ranks, size_t bytes) {
+    trial t = {.kind = kind, .ranks = ranks, .seed = seed, .name = ALGORITHM_COUNT};
+    uint64_t bits = mix(seed ^ mix((uint64_t)kind));
+    do {
+        t.dtype = (ls_dtype)(bits % LS_DTYPE_COUNT);
+        t.op = (ls_op)((bits = mix(bits)) % LS_OP_COUNT);
+    } while (!is_defined(t.dtype, t.op));
+    t.root = (int)((bits = mix(bits)) % (uint64_t)ranks);
+    t.is_in_place = (bits = mix(bits)) % 2;
+    t.count = bytes ? (bytes + ls_dtype_size(t.dtype) - 1) / ls_dtype_size(t.dtype) : 0;
+    if (kind == GROUP_ALLOCATE) t.dtype = LS_U8;
+    return t;
+}
+
+static const size_t sizes[] = {0, 1, 8, 63, 65, 1000, 4097, 40000, 300001, 1100000};
+#define SIZES ((int)(sizeof sizes / sizeof *sizes))
+
+static void every_algorithm_at_every_size_equals_the_serial_oracle(void **state) {
+    (void)state;
+    static const int rank_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16};
+    uint64_t seed = (uint64_t)time(NULL);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (size_t i = 0; i < sizeof rank_counts / sizeof *rank_counts; i++) {
+        const int ranks = rank_counts[i];
+        world w;
+        world_open(&w, ranks, false, seed);
+        for (int kind = 0; kind < KINDS; kind++)
+            for (int size = 0; size < SIZES; size++)
+                for (int name = 0; name <= ALGORITHM_COUNT; name++) {
+                    /* What needs rows of everyone is large soon. */
+                    if (sizes[size] * (size_t)(ranks * ranks) > ((size_t)12 << 20) && ranks > 2) continue;
+                    trial t = draw_trial(seed = mix(seed), kinds[kind], ranks, sizes[size]);
+                    const collective_shape shape = {.kind = t.kind, .bytes = row_bytes(&t), .world_size = ranks};
+                    t.name = (algorithm_name)name;
+                    if (name == ALGORITHM_COUNT || algorithm_carries(t.name, &shape)) run_trial(&w, &t);
+                }
+        world_close(&w);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_algorithm_at_every_size_equals_the_serial_oracle),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
