@@ -33,18 +33,27 @@ void ls_word_wake(ls_word *word) {
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+/* As poll() and epoll_wait() want it. */
+static int timeout_until(int64_t deadline_ns) {
+    if (deadline_ns == LS_DEADLINE_NEVER) return -1;
+    if (deadline_ns == 0) return 0;
+    const int64_t left_ns = deadline_ns - ls_now_ns();
+    const int64_t left_ms = left_ns <= 0 ? 0 : (left_ns + LS_NS_PER_MS - 1) / LS_NS_PER_MS;
+    return left_ms > INT_MAX ? INT_MAX : (int)left_ms;
+}
+
 int ls_descriptors_wait(struct pollfd *descriptors, size_t count, int64_t deadline_ns) {
     LS_ASSERT_NONE_HELD();
     for (;;) {
-        int timeout_ms = -1;
-        if (deadline_ns != LS_DEADLINE_NEVER) {
-            const int64_t left_ns = deadline_ns - ls_now_ns();
-            const int64_t left_ms = left_ns <= 0 ? 0 : (left_ns + LS_NS_PER_MS - 1) / LS_NS_PER_MS;
-            timeout_ms = left_ms > INT_MAX ? INT_MAX : (int)left_ms;
-        }
-        const int ready = poll(descriptors, count, timeout_ms);
+        const int ready = poll(descriptors, count, timeout_until(deadline_ns));
         if (ready >= 0 || errno != EINTR) return ready;
     }
+}
+
+int ls_events_wait(int events, struct epoll_event *found, int most, int64_t deadline_ns) {
+    LS_ASSERT_NONE_HELD();
+    const int count = epoll_wait(events, found, most, timeout_until(deadline_ns));
+    return count > 0 ? count : 0;
 }
 
 void ls_sleep_until(int64_t deadline_ns) {

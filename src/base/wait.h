@@ -10,6 +10,7 @@
 
 #include <poll.h>
 #include <stdatomic.h>
+#include <sys/epoll.h>
 
 #if defined(__SANITIZE_THREAD__)
 #define LS_UNDER_THREAD_SANITIZER 1
@@ -37,6 +38,10 @@ void ls_word_wake(ls_word *word);
 /* poll() on descriptors until one is ready, an error or `deadline_ns`; retries when interrupted by a signal.
  * Returns the number of ready descriptors, 0 at the deadline, -1 with errno. */
 int ls_descriptors_wait(struct pollfd *descriptors, size_t count, int64_t deadline_ns);
+
+/* epoll_wait() on the set `events` until something has happened, an error or `deadline_ns` (0: only looks). Returns the number of
+ * events in `found`, 0 at the deadline and when interrupted by a signal. */
+int ls_events_wait(int events, struct epoll_event *found, int most, int64_t deadline_ns);
 
 /* Sleeps until `deadline_ns`. */
 void ls_sleep_until(int64_t deadline_ns);

@@ -126,9 +126,11 @@ typedef struct ls_backend {
     void (*forked)(void *state);
 } ls_backend;
 
-extern const ls_backend solo_backend; /* a world of one: everything is done at once */
-extern const ls_backend shm_backend;  /* one host, over shared memory */
-extern const ls_backend nccl_backend; /* GPUs; named, never chosen */
+extern const ls_backend solo_backend;  /* a world of one: everything is done at once */
+extern const ls_backend shm_backend;   /* one host, over shared memory */
+extern const ls_backend tcp_backend;   /* any hosts, over connections of its own */
+extern const ls_backend hosts_backend; /* the same, and shared memory inside each host */
+extern const ls_backend nccl_backend;  /* GPUs; named, never chosen */
 
 /* Which backend carries the group that `options` ask for, and who its ranks are: `found` is `options`, complete, with a hold
  * of its own on the store. Nothing is opened yet, but an MPI is initialised if it is to carry the group. */

@@ -13,20 +13,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ID_BYTES 128
-
 /* The kernel's boot and the network namespace, or where they cannot be read the host's name. Padded with zeroes. */
-static void read_id(char id[ID_BYTES]) {
+void hosts_read_own(char id[HOSTS_ID_BYTES]) {
     struct stat network = {0};
-    memset(id, 0, ID_BYTES);
+    memset(id, 0, HOSTS_ID_BYTES);
     const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t length = file < 0 ? -1 : read(file, id, 64);
     if (file >= 0) close(file);
     if (length <= 0 || stat("/proc/self/ns/net", &network) != 0) {
-        if (gethostname(id, ID_BYTES - 1) != 0) id[0] = '\0';
+        if (gethostname(id, HOSTS_ID_BYTES - 1) != 0) id[0] = '\0';
         return;
     }
-    snprintf(id + length, ID_BYTES - (size_t)length, "%ju", (uintmax_t)network.st_ino);
+    snprintf(id + length, HOSTS_ID_BYTES - (size_t)length, "%ju", (uintmax_t)network.st_ino);
 }
 
 /* At least a millisecond: 0 would be the store's own default. */
@@ -38,19 +36,19 @@ static int64_t left_ms(int64_t deadline_ns) {
 
 /* ids[rank] of every rank, on rank 0. */
 static ls_status collect(ls_store *store, const char *prefix, int world_size, int64_t deadline_ns,
-                         char (*ids)[ID_BYTES]) {
+                         char (*ids)[HOSTS_ID_BYTES]) {
     for (int rank = 1; rank < world_size; rank++) {
         char key[LS_STORE_KEY_BYTES];
         size_t bytes = 0;
         snprintf(key, sizeof key, "%s/place/%d", prefix, rank);
-        const ls_status status = ls_store_get(store, key, ids[rank], ID_BYTES, &bytes, left_ms(deadline_ns));
+        const ls_status status = ls_store_get(store, key, ids[rank], HOSTS_ID_BYTES, &bytes, left_ms(deadline_ns));
         if (status != LS_OK) return ls_fail_within(status, "rank 0 asks on which host rank %d is", rank);
-        ids[rank][ID_BYTES - 1] = '\0';
+        ids[rank][HOSTS_ID_BYTES - 1] = '\0';
     }
     return LS_OK;
 }
 
-static void number_hosts(char (*ids)[ID_BYTES], int world_size, int32_t *numbers) {
+static void number_hosts(char (*ids)[HOSTS_ID_BYTES], int world_size, int32_t *numbers) {
     int32_t count = 0;
     for (int rank = 0; rank < world_size; rank++) {
         int before = 0;
@@ -59,11 +57,11 @@ static void number_hosts(char (*ids)[ID_BYTES], int world_size, int32_t *numbers
     }
 }
 
-static ls_status lead(ls_store *store, const char *prefix, const char own[ID_BYTES], int world_size,
+static ls_status lead(ls_store *store, const char *prefix, const char own[HOSTS_ID_BYTES], int world_size,
                       int64_t deadline_ns, int32_t *numbers) {
-    char(*ids)[ID_BYTES] = ls_alloc_array((size_t)world_size, sizeof *ids);
+    char(*ids)[HOSTS_ID_BYTES] = ls_alloc_array((size_t)world_size, sizeof *ids);
     if (!ids) return LS_ERR_MEMORY;
-    memcpy(ids[0], own, ID_BYTES);
+    memcpy(ids[0], own, HOSTS_ID_BYTES);
     ls_status status = collect(store, prefix, world_size, deadline_ns, ids);
     if (status == LS_OK) {
         char key[LS_STORE_KEY_BYTES];
@@ -75,13 +73,13 @@ static ls_status lead(ls_store *store, const char *prefix, const char own[ID_BYT
     return status;
 }
 
-static ls_status follow(ls_store *store, const char *prefix, const char own[ID_BYTES], int rank, int world_size,
+static ls_status follow(ls_store *store, const char *prefix, const char own[HOSTS_ID_BYTES], int rank, int world_size,
                         int64_t deadline_ns, int32_t *numbers) {
     char key[LS_STORE_KEY_BYTES];
     size_t bytes = 0;
     const size_t wanted = (size_t)world_size * sizeof *numbers;
     snprintf(key, sizeof key, "%s/place/%d", prefix, rank);
-    LS_TRY(ls_store_set(store, key, own, ID_BYTES));
+    LS_TRY(ls_store_set(store, key, own, HOSTS_ID_BYTES));
     snprintf(key, sizeof key, "%s/hosts", prefix);
     const ls_status status = ls_store_get(store, key, numbers, wanted, &bytes, left_ms(deadline_ns));
     if (status != LS_OK) return ls_fail_within(status, "rank %d asks rank 0 which ranks share a host", rank);
@@ -92,8 +90,8 @@ static ls_status follow(ls_store *store, const char *prefix, const char own[ID_B
 
 ls_status hosts_find(ls_store *store, const char *prefix, int rank, int world_size, int64_t deadline_ns, int *host_of,
                      int *count) {
-    char own[ID_BYTES];
-    read_id(own);
+    char own[HOSTS_ID_BYTES];
+    hosts_read_own(own);
     int32_t *numbers = ls_alloc_array((size_t)world_size, sizeof *numbers);
     if (!numbers) return LS_ERR_MEMORY;
     const ls_status status = rank == 0 ? lead(store, prefix, own, world_size, deadline_ns, numbers)

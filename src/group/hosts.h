@@ -5,6 +5,10 @@
 
 #include <lockstep/store.h>
 
+/* Where this rank is: the same text on ranks that share a host, padded with zeroes. */
+#define HOSTS_ID_BYTES 128
+void hosts_read_own(char id[HOSTS_ID_BYTES]);
+
 /* Collective: each rank tells the others, through the store under `prefix`, where it is. host_of[rank] [world_size] receives its
  * host's number; hosts are numbered in the order of their first ranks, and are `count`. Errors: those of the store, with the
  * rank that did not tell. */

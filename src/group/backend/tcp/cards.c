@@ -1,0 +1,184 @@
+/* cards.c: keys: PREFIX/card<round>/<rank> a rank's card until rank 0 has read it, PREFIX/cards<round> all of them, PREFIX/failed
+ * the error of the first rank that failed, which stays until the next opening of these ranks. */
+#include "group/backend/tcp/cards.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fault.h"
+
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+
+/* How long we wait before we look whether another rank has failed. */
+#define LOOK_AGAIN_MS 50
+
+void tcp_place_pack(const store_address *address, tcp_place *place) {
+    *place = (tcp_place){.is_wide = address->socket.ss_family == AF_INET6};
+    if (place->is_wide) {
+        const struct sockaddr_in6 *wide = (const struct sockaddr_in6 *)&address->socket;
+        place->port = wide->sin6_port;
+        memcpy(place->number, &wide->sin6_addr, 16);
+    } else {
+        const struct sockaddr_in *narrow = (const struct sockaddr_in *)&address->socket;
+        place->port = narrow->sin_port;
+        memcpy(place->number, &narrow->sin_addr, 4);
+    }
+}
+
+void tcp_place_unpack(const tcp_place *place, store_address *address) {
+    *address = (store_address){.bytes = place->is_wide ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in)};
+    if (place->is_wide) {
+        struct sockaddr_in6 *wide = (struct sockaddr_in6 *)&address->socket;
+        wide->sin6_family = AF_INET6;
+        wide->sin6_port = place->port;
+        memcpy(&wide->sin6_addr, place->number, 16);
+    } else {
+        struct sockaddr_in *narrow = (struct sockaddr_in *)&address->socket;
+        narrow->sin_family = AF_INET;
+        narrow->sin_port = place->port;
+        memcpy(&narrow->sin_addr, place->number, 4);
+    }
+}
+
+/* --- failing together -------------------------------------------------------------------------------------------------- */
+
+static void key_of_failure(const char *prefix, char key[LS_STORE_KEY_BYTES]) {
+    snprintf(key, LS_STORE_KEY_BYTES, "%s/failed", prefix);
+}
+
+ls_status tcp_cards_withdraw(const backend_place *place, ls_status status) {
+    char key[LS_STORE_KEY_BYTES];
+    ls_error error;
+    ls_error_capture(&error, status);
+    key_of_failure(place->prefix, key);
+    ls_store_compare_set(place->store, key, NULL, 0, &error, sizeof error, NULL);
+    return ls_error_raise(&error); /* the store's own failure matters less */
+}
+
+/* A wait, and not a look: a store whose ranks are watched ends it when one of them is gone. */
+static ls_status look_for_failure(const backend_place *place) {
+    char key[LS_STORE_KEY_BYTES];
+    ls_error error = {.status = LS_OK};
+    size_t bytes = 0;
+    key_of_failure(place->prefix, key);
+    const ls_status status = ls_store_get(place->store, key, &error, sizeof error, &bytes, 1);
+    if (status == LS_ERR_TIMEOUT) return LS_OK;
+    if (status != LS_OK) return ls_fail_within(status, "rank %d", place->rank);
+    if (bytes != sizeof error || error.status >= LS_OK)
+        return ls_fail(LS_ERR_FORMAT, "rank %d: store key \"%s\" does not hold an error", place->rank, key);
+    error.text[sizeof error.text - 1] = '\0';
+    return ls_error_raise(&error);
+}
+
+ls_status tcp_cards_look_around(const backend_place *place) {
+    return look_for_failure(place);
+}
+
+ls_status tcp_cards_time_is_up(const backend_place *place, const char *missing) {
+    /* Who gave up meanwhile is not missing. */
+    LS_TRY(look_for_failure(place));
+    return ls_fail(LS_ERR_TIMEOUT,
+                   "rank %d: the ranks did not meet within %" PRId64
+                   " ms; missing: %s; see whether they were started and what they said last",
+                   place->rank, place->timeout_ms, missing);
+}
+
+/* --- the exchange ------------------------------------------------------------------------------------------------------ */
+
+static void key_of_card(const backend_place *place, int round, int rank, char key[LS_STORE_KEY_BYTES]) {
+    snprintf(key, LS_STORE_KEY_BYTES, "%s/card%d/%d", place->prefix, round, rank);
+}
+
+static void key_of_all(const backend_place *place, int round, char key[LS_STORE_KEY_BYTES]) {
+    snprintf(key, LS_STORE_KEY_BYTES, "%s/cards%d", place->prefix, round);
+}
+
+/* Those whose card rank 0 has read are there. */
+static void describe_missing(const backend_place *place, int round, int read, char *text, size_t bytes) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (int rank = 0; rank < place->world_size && used + 1 < bytes; rank++) {
+        char key[LS_STORE_KEY_BYTES];
+        bool is_set = false;
+        key_of_card(place, round, rank, key);
+        /* Of a store that fails nothing is known, so nobody is blamed. */
+        if (rank < read || rank == place->rank || ls_store_check(place->store, key, &is_set) != LS_OK || is_set)
+            continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%srank %d", used ? ", " : "", rank);
+    }
+    if (!used) snprintf(text, bytes, "none; they are slow");
+}
+
+/* Waits for `key`; `read`: cards of ranks before it are known to be there. */
+static ls_status await(const backend_place *place, int round, const char *key, void *value, size_t bytes, int read) {
+    for (;;) {
+        size_t found = 0;
+        const ls_status status = ls_store_get(place->store, key, value, bytes, &found, LOOK_AGAIN_MS);
+        if (status == LS_OK && found == bytes) return LS_OK;
+        if (status == LS_OK || status == LS_ERR_ARGUMENT)
+            return ls_fail(LS_ERR_MISMATCH,
+                           "rank %d: store key \"%s\" holds %zu bytes, not %zu; do all ranks have one world size and "
+                           "the same version of Lockstep?",
+                           place->rank, key, found, bytes);
+        if (status != LS_ERR_TIMEOUT) return ls_fail_within(status, "rank %d", place->rank);
+        LS_TRY(look_for_failure(place));
+        if (ls_now_ns() < place->deadline_ns) continue;
+        char missing[512];
+        describe_missing(place, round, read, missing, sizeof missing);
+        return tcp_cards_time_is_up(place, missing);
+    }
+}
+
+static ls_status lead(const backend_place *place, int round, tcp_card *cards) {
+    char key[LS_STORE_KEY_BYTES];
+    for (int rank = 1; rank < place->world_size; rank++) {
+        key_of_card(place, round, rank, key);
+        LS_TRY(await(place, round, key, &cards[rank], sizeof cards[rank], rank));
+    }
+    key_of_all(place, round, key);
+    const ls_status status = ls_store_set(place->store, key, cards, (size_t)place->world_size * sizeof *cards);
+    return status == LS_OK ? LS_OK : ls_fail_within(status, "rank 0");
+}
+
+static ls_status follow(const backend_place *place, int round, const tcp_card *own, tcp_card *cards) {
+    char card[LS_STORE_KEY_BYTES], all[LS_STORE_KEY_BYTES];
+    key_of_card(place, round, place->rank, card);
+    key_of_all(place, round, all);
+    const ls_status status = ls_store_set(place->store, card, own, sizeof *own);
+    if (status != LS_OK) return ls_fail_within(status, "rank %d", place->rank);
+    ls_point("tcp.meeting.published");
+    LS_TRY(await(place, round, all, cards, (size_t)place->world_size * sizeof *cards, 0));
+    ls_store_delete(place->store, card, NULL);
+    return LS_OK;
+}
+
+/* Whoever can write to the store is of the job, but may run another version. */
+static ls_status check(const backend_place *place, const tcp_card *own, tcp_card *cards) {
+    for (int rank = 0; rank < place->world_size; rank++) {
+        tcp_card *card = &cards[rank];
+        if (card->version != own->version || card->place_count > TCP_MOST_PLACES)
+            return ls_fail(LS_ERR_MISMATCH, "rank %d runs another version of Lockstep than rank %d", rank, place->rank);
+        card->host_id[sizeof card->host_id - 1] = card->host[sizeof card->host - 1] = '\0';
+    }
+    return LS_OK;
+}
+
+ls_status tcp_cards_exchange(const backend_place *place, int round, const tcp_card *own, tcp_card *cards) {
+    cards[place->rank] = *own;
+    LS_TRY(place->rank == 0 ? lead(place, round, cards) : follow(place, round, own, cards));
+    ls_point("tcp.meeting.listed");
+    return check(place, own, cards);
+}
+
+void tcp_cards_sweep(const backend_place *place, int rounds) {
+    char key[LS_STORE_KEY_BYTES];
+    for (int round = 0; round < rounds; round++) {
+        key_of_all(place, round, key);
+        ls_store_delete(place->store, key, NULL);
+    }
+    if (!place->stale_prefix) return;
+    key_of_failure(place->stale_prefix, key);
+    ls_store_delete(place->store, key, NULL);
+}

@@ -1,0 +1,48 @@
+/* cards.h: what a rank tells the others of itself, over the store, before they connect. Rank 0 collects all cards and publishes
+ * them together, so that each rank asks the store twice, not once for each other.                                    */
+#ifndef LS_GROUP_TCP_CARDS_H
+#define LS_GROUP_TCP_CARDS_H
+
+#include "group/backend.h"
+#include "group/hosts.h"
+#include "store/address.h"
+
+#include <sched.h>
+
+#define TCP_MOST_PLACES 8
+
+/* Where a rank listens: family, port and number of the host, in the network's order. */
+typedef struct tcp_place {
+    uint16_t is_wide, port;
+    unsigned char number[16];
+} tcp_place;
+
+typedef struct tcp_card {
+    uint32_t version;
+    uint32_t place_count;
+    int64_t process;
+    char host_id[HOSTS_ID_BYTES];
+    char host[64];
+    cpu_set_t processors; /* that it may run on */
+    tcp_place places[TCP_MOST_PLACES];
+} tcp_card;
+
+/* Collective: cards[rank] [world_size] receives everyone's; `round` tells several exchanges of one opening apart. Errors:
+ * LS_ERR_TIMEOUT names who is missing; those of the first rank that withdrew; those of the store. */
+ls_status tcp_cards_exchange(const backend_place *place, int round, const tcp_card *own, tcp_card *cards);
+
+/* All have all cards: what is left of them in the store goes. Rank 0 calls it. */
+void tcp_cards_sweep(const backend_place *place, int rounds);
+
+/* Between two waits: fails when another rank has withdrawn, when one is gone, or when time is up; `missing` completes that
+ * sentence: "rank 2, rank 5". */
+ls_status tcp_cards_look_around(const backend_place *place);
+ls_status tcp_cards_time_is_up(const backend_place *place, const char *missing);
+
+/* The others fail too, with this thread's last error. Returns `status`. */
+ls_status tcp_cards_withdraw(const backend_place *place, ls_status status);
+
+void tcp_place_pack(const store_address *address, tcp_place *place);
+void tcp_place_unpack(const tcp_place *place, store_address *address);
+
+#endif

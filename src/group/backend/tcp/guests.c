@@ -1,0 +1,114 @@
+/* guests.c: who connects to us, and proves that it is a higher rank of this group; or does not, and is turned away. A guest
+ * that says nothing costs nobody time: all are served as their bytes come. */
+#include "group/backend/tcp/meeting.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PATIENCE_NS (10 * LS_NS_PER_S)
+/* When the room is full, who has said nothing for so long makes way. */
+#define SHORT_PATIENCE_NS (LS_NS_PER_S / 2)
+#define ACCEPTS_AT_ONCE 32
+
+/* Once: a port scanner must not fill the log. */
+static void turn_away(tcp_meeting *meeting, const tcp_guest *guest, const char *why) {
+    if (meeting->has_turned_away) return;
+    meeting->has_turned_away = true;
+    store_address address = {.bytes = sizeof address.socket};
+    char who[STORE_ADDRESS_TEXT_BYTES] = "someone";
+    if (getpeername(guest->socket, (struct sockaddr *)&address.socket, &address.bytes) == 0)
+        store_address_describe(&address, who);
+    ls_log(LS_LOG_WARNING, "rank %d: %s connected and was turned away: %s; others like it will be too, without a word",
+           meeting->tcp->rank, who, why);
+}
+
+static void forget(tcp_meeting *meeting, int which) {
+    meeting->guest_count--;
+    memmove(&meeting->guests[which], &meeting->guests[which + 1],
+            (size_t)(meeting->guest_count - which) * sizeof *meeting->guests);
+}
+
+static void dismiss(tcp_meeting *meeting, int which) {
+    ls_live_lock();
+    close(meeting->guests[which].socket);
+    forget(meeting, which);
+    ls_live_unlock();
+}
+
+/* Whether the proved guest is one that we wait for. */
+static const char *find_fault(const tcp_meeting *meeting, const store_hello *hello) {
+    if (hello->rank <= meeting->tcp->rank || hello->rank >= meeting->tcp->world_size)
+        return "it is no rank that connects to this one";
+    return hello->channel < 0 || hello->channel >= TCP_CHANNELS ? "it asks for a connection that there is not" : NULL;
+}
+
+/* Returns whether the guest is one still. */
+static bool go_on(tcp_meeting *meeting, int which) {
+    tcp_guest *guest = &meeting->guests[which];
+    const ls_status status = store_verifier_step(&guest->verifier, guest->socket, &meeting->own);
+    if (status == LS_END) return true;
+    const char *fault = status == LS_OK ? find_fault(meeting, &guest->verifier.hello) : ls_last_error();
+    if (fault) {
+        turn_away(meeting, guest, fault);
+        dismiss(meeting, which);
+        return false;
+    }
+    if (store_verifier_admit(&guest->verifier, guest->socket) != LS_OK) {
+        dismiss(meeting, which);
+        return false;
+    }
+    const int rank = guest->verifier.hello.rank, channel = guest->verifier.hello.channel, socket = guest->socket;
+    ls_live_lock();
+    forget(meeting, which);
+    tcp_meeting_take(meeting, rank, channel, socket);
+    ls_live_unlock();
+    ls_point("tcp.meeting.connected");
+    return false;
+}
+
+static void welcome(tcp_meeting *meeting, int listener, int64_t now_ns) {
+    for (int i = 0; i < ACCEPTS_AT_ONCE && meeting->guest_count < TCP_MOST_GUESTS; i++) {
+        tcp_guest *guest = &meeting->guests[meeting->guest_count];
+        ls_live_lock();
+        const int made = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1)
+                                                    : accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (made >= 0) {
+            *guest = (tcp_guest){.socket = made, .since_ns = now_ns};
+            meeting->guest_count++;
+        }
+        ls_live_unlock();
+        if (made < 0) return; /* nobody is there, or no descriptor: then the next turn tries again */
+        store_socket_prepare(made);
+        if (store_verifier_begin(&guest->verifier, made) != LS_OK) dismiss(meeting, meeting->guest_count - 1);
+    }
+}
+
+int tcp_guests_poll(const tcp_meeting *meeting, struct pollfd *polled) {
+    int count = 0;
+    for (int i = 0; i < meeting->tcp->listener_count; i++)
+        polled[count++] = (struct pollfd){
+            .fd = meeting->guest_count < TCP_MOST_GUESTS ? meeting->tcp->listeners[i] : -1, .events = POLLIN};
+    for (int i = 0; i < meeting->guest_count; i++)
+        polled[count++] = (struct pollfd){.fd = meeting->guests[i].socket, .events = POLLIN};
+    return count;
+}
+
+void tcp_guests_go_on(tcp_meeting *meeting, const struct pollfd *polled, int64_t now_ns) {
+    const int listeners = meeting->tcp->listener_count, guests = meeting->guest_count;
+    /* From the last one on, since whoever goes closes the gap. */
+    for (int i = guests - 1; i >= 0; i--) {
+        if (polled[listeners + i].revents && !go_on(meeting, i)) continue;
+        const int64_t waited_ns = now_ns - meeting->guests[i].since_ns;
+        if (waited_ns < (guests < TCP_MOST_GUESTS ? PATIENCE_NS : SHORT_PATIENCE_NS)) continue;
+        turn_away(meeting, &meeting->guests[i], "it said nothing");
+        dismiss(meeting, i);
+    }
+    for (int i = 0; i < listeners; i++)
+        if (polled[i].revents) welcome(meeting, meeting->tcp->listeners[i], now_ns);
+}
