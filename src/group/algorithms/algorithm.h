@@ -56,6 +56,19 @@ typedef struct rounds_state {
     bool is_finished;
 } rounds_state;
 
+typedef struct ring_state {
+    size_t segment;
+    uint64_t segments; /* of the longest block */
+    uint64_t added;    /* segments */
+} ring_state;
+
+typedef struct cube_state {
+    int ranks, rounds; /* P, and its log2 */
+    int number;        /* ours; -1: we take no part */
+    int step;          /* under way; rounds + 1: the end; rounds + 2: past it */
+    size_t combined;   /* bytes, in this step */
+} cube_state;
+
 struct collective {
     const transport *transport;
     int rank, world_size;
@@ -80,6 +93,8 @@ struct collective {
         combine_state combine;
         tree_state tree;
         rounds_state rounds;
+        ring_state ring;
+        cube_state cube;
     };
 };
 
@@ -115,6 +130,6 @@ static inline uint64_t segments_of(size_t bytes, size_t segment) {
 }
 
 extern const algorithm direct_algorithm, exchange_algorithm, pairwise_algorithm, bruck_algorithm,
-    dissemination_algorithm, binomial_algorithm, chain_algorithm;
+    dissemination_algorithm, binomial_algorithm, chain_algorithm, doubling_algorithm, halving_algorithm, ring_algorithm;
 
 #endif

@@ -11,8 +11,8 @@
  *     all-reduce      exchange         1                    (N-1) s             (N-1) n
  *                     pairwise         2                    2 (N-1) s'          2 (N-1)/N n          s' of a share of n/N
  *                     Bruck            ceil(log2 N)         ceil(log2 N)        (N-1) n
- *       relaxed:      doubling         ceil(log2 N) (+2)    ceil(log2 N) (+2)   ceil(log2 N) n (+2)  beside powers of two
- *                     halving          2 log2 N (+2)        2 log2 N (+2)       2 (P-1)/P n (+ n)    P <= N, a power of two
+ *       relaxed:      doubling         log2 P (+ 2)         log2 P (+ 1)        log2 P n (+ n)       P <= N, a power of two;
+ *                     halving          2 log2 P (+ 2)       2 log2 P (+ 1)      2 (P-1)/P n (+ n)    (+) where it is not N
  *                     ring             2 (N-1)              2 (N-1) s'          2 (N-1)/N n
  *     reduce          exchange         1                    (N-1) s             (N-1) n
  *                     pairwise         2                    2 (N-1) s'          2 (N-1)/N n
@@ -54,17 +54,27 @@ size_t share_longest(size_t bytes, int world_size) {
     return share_border(bytes, 1, world_size);
 }
 
-size_t segment_bytes(size_t bytes, int world_size) {
+static size_t segment_within(size_t bytes, size_t room) {
     const size_t wanted = lines_of(bytes / SEGMENTS_WANTED) * LINE_BYTES;
-    const size_t room = COLLECTIVE_SCRATCH_BYTES / COLLECTIVE_SLOTS / (size_t)world_size / LINE_BYTES * LINE_BYTES;
-    const size_t most = room < SEGMENT_MOST_BYTES ? room : SEGMENT_MOST_BYTES;
+    const size_t most = room < SEGMENT_MOST_BYTES ? room / LINE_BYTES * LINE_BYTES : SEGMENT_MOST_BYTES;
     const size_t size = wanted < SEGMENT_LEAST_BYTES ? SEGMENT_LEAST_BYTES : wanted;
     return size < most ? size : most;
 }
 
-static double segments(size_t bytes, int world_size) {
-    const size_t segment = segment_bytes(bytes, world_size);
+size_t segment_bytes(size_t bytes, int world_size) {
+    return segment_within(bytes, COLLECTIVE_SCRATCH_BYTES / COLLECTIVE_SLOTS / (size_t)world_size);
+}
+
+size_t ring_segment_bytes(size_t bytes) {
+    return segment_within(bytes, SEGMENT_MOST_BYTES);
+}
+
+static double count_of(size_t bytes, size_t segment) {
     return (double)(bytes / segment + (bytes % segment > 0));
+}
+
+static double segments(size_t bytes, int world_size) {
+    return count_of(bytes, segment_bytes(bytes, world_size));
 }
 
 /* --- what it costs -------------------------------------------------------------------------------------------------------- */
@@ -89,6 +99,25 @@ static collective_cost chain_cost(const collective_shape *shape) {
                              (double)shape->bytes + (shape->world_size - 2) * segment};
 }
 
+static collective_cost ring_cost(const collective_shape *shape) {
+    const double others = shape->world_size - 1;
+    const size_t share = share_longest(shape->bytes, shape->world_size);
+    return (collective_cost){2 * others, 2 * others * count_of(share, ring_segment_bytes(share)),
+                             2 * others * (double)share};
+}
+
+/* Beside powers of two, one step before them and one after. */
+static collective_cost cube_cost(algorithm_name name, const collective_shape *shape) {
+    const double bytes = (double)shape->bytes;
+    int ranks = 1, rounds = 0;
+    for (; 2 * ranks <= shape->world_size; ranks *= 2) rounds++;
+    const double beside = ranks < shape->world_size;
+    if (name == ALGORITHM_DOUBLING)
+        return (collective_cost){rounds + 2 * beside, rounds + beside, (rounds + beside) * bytes};
+    return (collective_cost){2 * rounds + 2 * beside, 2 * rounds + beside,
+                             2 * (ranks - 1) * (double)share_longest(shape->bytes, ranks) + beside * bytes};
+}
+
 collective_cost algorithm_cost(algorithm_name name, const collective_shape *shape) {
     const double others = shape->world_size - 1, log = log2_up(shape->world_size), bytes = (double)shape->bytes;
     switch (name) {
@@ -99,6 +128,9 @@ collective_cost algorithm_cost(algorithm_name name, const collective_shape *shap
     case ALGORITHM_DISSEMINATION: return (collective_cost){log, log, log};
     case ALGORITHM_BINOMIAL: return (collective_cost){log, log, log * bytes};
     case ALGORITHM_CHAIN: return chain_cost(shape);
+    case ALGORITHM_DOUBLING:
+    case ALGORITHM_HALVING: return cube_cost(name, shape);
+    case ALGORITHM_RING: return ring_cost(shape);
     default: return (collective_cost){1, others, others * bytes};
     }
 }
@@ -125,6 +157,9 @@ bool algorithm_carries(algorithm_name name, const collective_shape *shape) {
     case ALGORITHM_DISSEMINATION: return kind == GROUP_BARRIER;
     case ALGORITHM_BINOMIAL:
     case ALGORITHM_CHAIN: return kind == GROUP_BROADCAST;
+    case ALGORITHM_DOUBLING: return reduces_all && shape->is_relaxed && fits_scratch(shape->bytes, 2);
+    case ALGORITHM_HALVING: return reduces_all && shape->is_relaxed && fits_scratch(shape->bytes, 1);
+    case ALGORITHM_RING: return reduces_all && shape->is_relaxed;
     default: return false;
     }
 }

@@ -48,5 +48,7 @@ size_t share_longest(size_t bytes, int world_size);
 size_t share_border(size_t bytes, int rank, int world_size);
 /* Bytes of a segment of a share of `bytes` bytes; a multiple of 64. */
 size_t segment_bytes(size_t bytes, int world_size);
+/* The same of a ring, where a rank hears from one peer. */
+size_t ring_segment_bytes(size_t bytes);
 
 #endif

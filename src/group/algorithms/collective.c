@@ -16,7 +16,8 @@ static const algorithm *const algorithms[ALGORITHM_COUNT] = {
     [ALGORITHM_DIRECT] = &direct_algorithm,     [ALGORITHM_EXCHANGE] = &exchange_algorithm,
     [ALGORITHM_PAIRWISE] = &pairwise_algorithm, [ALGORITHM_BRUCK] = &bruck_algorithm,
     [ALGORITHM_BINOMIAL] = &binomial_algorithm, [ALGORITHM_DISSEMINATION] = &dissemination_algorithm,
-    [ALGORITHM_CHAIN] = &chain_algorithm,
+    [ALGORITHM_CHAIN] = &chain_algorithm,       [ALGORITHM_DOUBLING] = &doubling_algorithm,
+    [ALGORITHM_HALVING] = &halving_algorithm,   [ALGORITHM_RING] = &ring_algorithm,
 };
 
 ls_status collective_create(collective **created, const transport *network, bool relaxed_order) {
