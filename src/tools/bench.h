@@ -7,6 +7,8 @@
 /* Each returns the exit code. */
 int bench_all_reduce_main(int argc, char **argv);   /* the command */
 int bench_all_reduce_worker(int argc, char **argv); /* one rank of it */
+int bench_startup_main(int argc, char **argv);
+int bench_startup_worker(int argc, char **argv);
 
 /* What a rank measured, in microseconds. */
 typedef struct bench_record {

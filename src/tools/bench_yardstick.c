@@ -42,7 +42,7 @@ static ls_status map_peer(bench_yardstick *yardstick, int rank, const where *at,
     snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)at->process, (long long)at->descriptor);
     const int descriptor = open(path, O_RDWR | O_CLOEXEC);
     if (descriptor < 0) return ls_fail(LS_ERR_IO, "cannot open %s: the yardstick needs the peers' memory", path);
-    const ls_status status = shm_segment_map(descriptor, bytes, &yardstick->segments[rank]);
+    const ls_status status = shm_segment_map(descriptor, bytes, true, &yardstick->segments[rank]);
     close(descriptor);
     if (status != LS_OK) return status;
     yardstick->flags[rank] = yardstick->segments[rank]->base;

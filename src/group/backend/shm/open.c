@@ -12,6 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* All boards in all ranks' page tables: with many ranks that would take most of an opening's time, and of a board of 300 KB
+ * a small operation touches two pages. */
+enum { MOST_FILLED = 16 };
+
 static void shm_close(void *state) {
     shm_group *shm = state;
     if (!shm) return;
@@ -93,6 +97,7 @@ static ls_status share_boards(shm_group *shm, const backend_place *place) {
                            .prefix = place->prefix,
                            .stale = place->stale_prefix,
                            .bytes = sizeof(shm_board) + (size_t)shm->world_size * shm_lane_bytes(shm->world_size),
+                           .is_touched_late = place->world_size > MOST_FILLED,
                            .deadline_ns = place->deadline_ns,
                            .timeout_ms = place->timeout_ms,
                            .examine = examine_opening,

@@ -60,7 +60,7 @@ static shm_segment *find(const struct stat *facts) {
     return NULL;
 }
 
-static ls_status map_object(shm_segment *segment, int descriptor) {
+static ls_status map_object(shm_segment *segment, int descriptor, bool fills_tables) {
     void *base = ls_fault(LS_FAULT_SYSCALL)
                      ? (errno = ENOMEM, MAP_FAILED)
                      : mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
@@ -73,13 +73,14 @@ static ls_status map_object(shm_segment *segment, int descriptor) {
     }
 #ifdef MADV_POPULATE_WRITE
     /* Page tables now rather than in the first step. Older kernels refuse, and fill them as pages are touched. */
-    (void)madvise(base, segment->bytes, MADV_POPULATE_WRITE);
+    if (fills_tables) (void)madvise(base, segment->bytes, MADV_POPULATE_WRITE);
 #endif
+    (void)fills_tables;
     segment->base = base;
     return LS_OK;
 }
 
-static ls_status map_new(int descriptor, const struct stat *facts, shm_segment **segment) {
+static ls_status map_new(int descriptor, const struct stat *facts, bool fills_tables, shm_segment **segment) {
     shm_segment *fresh = ls_alloc(sizeof *fresh);
     if (!fresh) return LS_ERR_MEMORY;
     *fresh = (shm_segment){.live = {.forked = forked},
@@ -87,7 +88,7 @@ static ls_status map_new(int descriptor, const struct stat *facts, shm_segment *
                            .device = facts->st_dev,
                            .inode = facts->st_ino,
                            .holders = 1};
-    ls_status status = map_object(fresh, descriptor);
+    ls_status status = map_object(fresh, descriptor, fills_tables);
     if (status == LS_OK && (status = ls_live_add(&fresh->live))) munmap(fresh->base, fresh->bytes);
     if (status) {
         ls_free(fresh);
@@ -97,7 +98,7 @@ static ls_status map_new(int descriptor, const struct stat *facts, shm_segment *
     return LS_OK;
 }
 
-ls_status shm_segment_map(int descriptor, size_t bytes, shm_segment **segment) {
+ls_status shm_segment_map(int descriptor, size_t bytes, bool fills_tables, shm_segment **segment) {
     *segment = NULL;
     struct stat facts;
     if ((ls_fault(LS_FAULT_SYSCALL) ? (errno = EIO, -1) : fstat(descriptor, &facts)) != 0)
@@ -112,7 +113,7 @@ ls_status shm_segment_map(int descriptor, size_t bytes, shm_segment **segment) {
     if (known)
         known->holders++;
     else
-        status = map_new(descriptor, &facts, &known);
+        status = map_new(descriptor, &facts, fills_tables, &known);
     ls_live_unlock();
     *segment = known;
     return status;

@@ -21,9 +21,10 @@ typedef struct shm_segment {
 /* Makes an object of `bytes` zeroes (rounded up to pages). `descriptor` is close-on-exec and the caller's. */
 ls_status shm_segment_create(size_t bytes, int *descriptor);
 
-/* Maps the object, or takes hold of this process's mapping of it. A forked child does not get it. Errors: LS_ERR_MISMATCH
- * when its size is not `bytes` rounded up, LS_ERR_MEMORY. */
-ls_status shm_segment_map(int descriptor, size_t bytes, shm_segment **segment);
+/* Maps the object, or takes hold of this process's mapping of it. A forked child does not get it.
+ * fills_tables   page tables are filled now, where the kernel can, rather than as pages are touched
+ * Errors: LS_ERR_MISMATCH when its size is not `bytes` rounded up, LS_ERR_MEMORY. */
+ls_status shm_segment_map(int descriptor, size_t bytes, bool fills_tables, shm_segment **segment);
 void shm_segment_drop(shm_segment **segment);
 
 /* Fails with the sizes when `bytes` more would be past what the cgroup or the machine has left: past those the kernel

@@ -95,7 +95,8 @@ ls_status shm_share_offer(shm_sharing *sharing) {
     ls_status status = shm_memory_check(whole_bytes(sharing) * (size_t)sharing->world_size);
     if (status == LS_OK) status = shm_segment_create(whole_bytes(sharing), &sharing->descriptor);
     if (status == LS_OK)
-        status = shm_segment_map(sharing->descriptor, whole_bytes(sharing), &sharing->segments[sharing->rank]);
+        status = shm_segment_map(sharing->descriptor, whole_bytes(sharing), !sharing->is_touched_late,
+                                 &sharing->segments[sharing->rank]);
     return status == LS_OK ? LS_OK : shm_share_withdraw(sharing, within_rank(sharing, status));
 }
 
@@ -166,7 +167,8 @@ static ls_status map_peer(shm_sharing *sharing, int peer) {
         LS_TRY(look_around(sharing));
     }
     if (sharing->processes) sharing->processes[peer] = descriptors[1];
-    const ls_status status = shm_segment_map(descriptors[0], whole_bytes(sharing), &sharing->segments[peer]);
+    const ls_status status =
+        shm_segment_map(descriptors[0], whole_bytes(sharing), !sharing->is_touched_late, &sharing->segments[peer]);
     close(descriptors[0]);
     return status == LS_OK ? LS_OK : within_rank(sharing, status);
 }
