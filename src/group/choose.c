@@ -6,25 +6,34 @@
 
 #include "base/environment.h"
 #include "group/backend/mpi/load.h"
+#include "group/hosts.h"
 #include "store/rendezvous.h"
+#include "store/store.h"
 
 #include <string.h>
 
-/* What may be named. */
-static const char *const names[] = {"shm", "mpi", "nccl"};
-#define NAMES_IN_WORDS "\"shm\", \"mpi\" and \"nccl\""
+/* What may be named. MPI's table is known when its plugin is loaded. */
+static const struct {
+    const char *name;
+    const ls_backend *backend;
+} choices[] = {{"shm", &shm_backend}, {"tcp", &hosts_backend}, {"nccl", &nccl_backend}, {"mpi", NULL}};
+#define NAMES_IN_WORDS "\"shm\", \"tcp\", \"mpi\" and \"nccl\""
 
-static bool is_known(const char *name) {
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(names[i], name) == 0) return true;
+static bool find_backend(const char *name, const ls_backend **backend) {
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        if (strcmp(choices[i].name, name) != 0) continue;
+        *backend = choices[i].backend;
+        return true;
+    }
     return false;
 }
 
 /* Who chose, for the sentence of a failure. */
-static ls_status read_name(const ls_group_options *options, const char **name) {
+static ls_status read_name(const ls_group_options *options, const char **name, const ls_backend **backend) {
     const char *variable = ls_env_text("LOCKSTEP_BACKEND");
     *name = options->backend ? options->backend : variable;
-    if (!*name || is_known(*name)) return LS_OK;
+    *backend = NULL;
+    if (!*name || find_backend(*name, backend)) return LS_OK;
     return ls_fail(options->backend ? LS_ERR_ARGUMENT : LS_ERR_ENVIRONMENT,
                    "cannot open a group: %s is \"%s\"; the backends are " NAMES_IN_WORDS,
                    options->backend ? "the option backend" : "LOCKSTEP_BACKEND", *name);
@@ -46,12 +55,23 @@ static ls_status choose_mpi(const ls_group_options *options, ls_group_options *f
         options->rank, options->world_size, found->rank, found->world_size);
 }
 
+/* Nobody has named a backend: shared memory where all ranks are on one host. `hosts` as in store_rendezvous; where nobody
+ * tells, the ranks ask each other. */
+static ls_status choose_by_place(const ls_group_options *found, int hosts, const ls_backend **backend) {
+    const int64_t timeout_ms = found->timeout_ms ? found->timeout_ms : GROUP_DEFAULT_TIMEOUT_MS;
+    bool several = hosts > 1;
+    if (hosts == 0 && found->store && !store_is_in_process(found->store))
+        LS_TRY(hosts_are_several(found->store, found->rank, found->world_size, timeout_ms, &several));
+    *backend = several ? &hosts_backend : &shm_backend;
+    return LS_OK;
+}
+
 ls_status group_choose(const ls_group_options *options, ls_group_options *found, const ls_backend **backend) {
     const char *name = NULL;
-    LS_TRY(read_name(options, &name));
+    LS_TRY(read_name(options, &name, backend));
     *found = *options;
-    store_rendezvous place;
-    bool is_mpi = name && strcmp(name, "mpi") == 0;
+    store_rendezvous place = {0};
+    bool is_mpi = name && !*backend;
     if (!is_mpi && !says_ranks(options)) {
         LS_TRY(store_rendezvous_read(&place));
         found->rank = place.rank;
@@ -62,13 +82,15 @@ ls_status group_choose(const ls_group_options *options, ls_group_options *found,
     }
     found->store = NULL;
     if (is_mpi) return choose_mpi(options, found, backend);
-    const bool is_nccl = name && strcmp(name, "nccl") == 0;
-    *backend = is_nccl ? &nccl_backend : found->world_size == 1 ? &solo_backend : &shm_backend;
     if (options->store)
         found->store = ls_store_keep(options->store);
     else if (!says_ranks(options) && found->world_size > 1) {
         LS_TRY(store_rendezvous_locate(&place));
         LS_TRY(store_rendezvous_meet(&place, options->timeout_ms, &found->store));
     }
-    return LS_OK;
+    if (found->world_size == 1 && *backend != &nccl_backend) *backend = &solo_backend;
+    if (*backend) return LS_OK;
+    const ls_status status = choose_by_place(found, place.is_launched ? 1 : place.hosts, backend);
+    if (status != LS_OK) ls_store_close(&found->store);
+    return status;
 }

@@ -40,7 +40,7 @@ tcp_head tcp_head_make(uint64_t operation, uint64_t chunk, size_t bytes, const t
 }
 
 bool tcp_head_is_sound(const tcp_head *head) {
-    return head->magic == HEAD_MAGIC && head->bytes > 0 && head->bytes <= TCP_CHUNK_BYTES && head->operation > 0 &&
+    return head->magic == HEAD_MAGIC && head->bytes > 0 && head->bytes <= TCP_CHUNK_BYTES &&
            head->call.name[TCP_NAME_BYTES - 1] == '\0';
 }
 

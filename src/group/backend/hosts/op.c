@@ -1,0 +1,132 @@
+/* op.c: an operation's steps, one after the other, each an operation of a group beneath. All ranks of such a group have
+ * the same steps on it in the same order; ranks that have no part in a step go on to the next. */
+#include "group/backend/hosts/hosts.h"
+#include "group/describe.h"
+#include "group/group.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Elements that a poll divides at most. */
+#define DIVIDE_AT_ONCE 32768
+
+static bool is_message(const backend_op *op) {
+    return op->call.kind == GROUP_SEND || op->call.kind == GROUP_RECEIVE;
+}
+
+static const hosts_step *step_of(const hosts_group *hosts) {
+    return &hosts->steps[hosts->step];
+}
+
+/* The group beneath that `op` waits in, and in `inner` its operation there. */
+static hosts_part *part_for(hosts_group *hosts, backend_op *op, backend_op **inner) {
+    *inner = op;
+    if (is_message(op) || hosts->step_count == 0) return &hosts->whole;
+    *inner = &hosts->inner;
+    return step_of(hosts)->where == HOSTS_LANE ? &hosts->lane : &hosts->within;
+}
+
+/* What is said there is said of other numbers: who is who, and of which operation it was a part. */
+static ls_status explain(const hosts_group *hosts, const hosts_part *part, const backend_op *op, ls_status status) {
+    char call[CALL_TEXT_BYTES + 32];
+    if (part == &hosts->whole) return status;
+    return ls_fail_within(status, "%s, among %s", op_describe(op, call),
+                          part == &hosts->lane ? hosts->lane_name : hosts->within_name);
+}
+
+static void start_step(hosts_group *hosts) {
+    const hosts_step *step = step_of(hosts);
+    hosts->divided = 0;
+    if (step->where == HOSTS_DIVIDE) return;
+    hosts_part *part = step->where == HOSTS_LANE ? &hosts->lane : &hosts->within;
+    hosts->inner.call = step->call;
+    hosts->inner.number = ++part->number;
+    hosts->inner.bytes = call_bytes(&step->call);
+    hosts->inner.status = LS_OK;
+    part->backend->start(part->state, &hosts->inner);
+}
+
+void hosts_start(void *state, backend_op *op) {
+    hosts_group *hosts = state;
+    if (is_message(op)) {
+        hosts->whole.backend->start(hosts->whole.state, op);
+        return;
+    }
+    hosts->step = 0;
+    hosts->step_count = hosts->within_name[0] ? hosts_plan(&hosts->place, &op->call, hosts->steps) : 0;
+    if (hosts->step_count == 0)
+        hosts->whole.backend->start(hosts->whole.state, op);
+    else
+        start_step(hosts);
+}
+
+/* Some of what was summed becomes an average. */
+static backend_progress divide(hosts_group *hosts) {
+    const group_call *call = &step_of(hosts)->call;
+    const reduce_kernel *kernel = reduce_kernel_for(call->dtype, LS_AVERAGE);
+    const size_t left = call->count - hosts->divided, count = left < DIVIDE_AT_ONCE ? left : DIVIDE_AT_ONCE;
+    void *at = (char *)call->data + hosts->divided * ls_dtype_size(call->dtype);
+    if (count) kernel->end(at, at, count, hosts->place.world_size);
+    hosts->divided += count;
+    return hosts->divided == call->count ? BACKEND_DONE : BACKEND_MOVED;
+}
+
+/* What came of a step comes of the operation. */
+static backend_progress go_on(hosts_group *hosts, const hosts_part *part, backend_op *op, backend_progress progress) {
+    if (progress == BACKEND_FAILED) op->status = explain(hosts, part, op, hosts->inner.status);
+    if (progress != BACKEND_DONE || ++hosts->step == hosts->step_count) return progress;
+    start_step(hosts);
+    return BACKEND_MOVED;
+}
+
+backend_progress hosts_poll(void *state, backend_op *op) {
+    hosts_group *hosts = state;
+    backend_op *inner = NULL;
+    hosts_part *part = part_for(hosts, op, &inner);
+    if (inner == op) return part->backend->poll(part->state, op);
+    const bool divides = step_of(hosts)->where == HOSTS_DIVIDE;
+    return go_on(hosts, part, op, divides ? divide(hosts) : part->backend->poll(part->state, inner));
+}
+
+ls_status hosts_examine(void *state, backend_op *op) {
+    hosts_group *hosts = state;
+    backend_op *inner = NULL;
+    hosts_part *part = part_for(hosts, op, &inner);
+    const ls_status status = part->backend->examine(part->state, inner);
+    return status == LS_OK ? LS_OK : explain(hosts, part, op, status);
+}
+
+void hosts_describe_missing(void *state, const backend_op *op, char *text, size_t bytes) {
+    hosts_group *hosts = state;
+    backend_op *inner = NULL;
+    hosts_part *part = part_for(hosts, (backend_op *)(uintptr_t)op, &inner);
+    size_t used = 0;
+    if (part != &hosts->whole)
+        used = (size_t)snprintf(text, bytes, "of %s: ", part == &hosts->lane ? hosts->lane_name : hosts->within_name);
+    if (used < bytes) part->backend->describe_missing(part->state, inner, text + used, bytes - used);
+}
+
+uint32_t hosts_bell(void *state) {
+    return atomic_load_explicit(&((hosts_group *)state)->bell, memory_order_acquire);
+}
+
+/* Sleeps where the step under way waits. The bell beneath is read before ours: who rings, rings ours first. */
+backend_progress hosts_sleep(void *state, backend_op *op, uint32_t bell, int64_t deadline_ns) {
+    hosts_group *hosts = state;
+    backend_op *inner = NULL;
+    hosts_part *part = part_for(hosts, op, &inner);
+    if (inner != op && step_of(hosts)->where == HOSTS_DIVIDE) return hosts_poll(hosts, op);
+    const uint32_t beneath = part->backend->bell(part->state);
+    if (hosts_bell(hosts) != bell) return BACKEND_PENDING;
+    const backend_progress progress = part->backend->sleep(part->state, inner, beneath, deadline_ns);
+    return inner == op ? progress : go_on(hosts, part, op, progress);
+}
+
+void hosts_wake(void *state) {
+    hosts_group *hosts = state;
+    atomic_fetch_add_explicit(&hosts->bell, 1, memory_order_release);
+    hosts_part *const parts[] = {&hosts->whole, &hosts->within, &hosts->lane};
+    for (int i = 0; i < 3; i++)
+        if (parts[i]->state) parts[i]->backend->wake(parts[i]->state);
+}

@@ -1,0 +1,243 @@
+/* open.c: a group over several hosts opens and closes; its memory; and the backend's table. */
+#include "group/backend/hosts/hosts.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "group/backend/tcp/cards.h"
+#include "group/backend/tcp/tcp.h"
+#include "group/group.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define SLICE_NS (20 * LS_NS_PER_MS)
+
+/* --- who is where ------------------------------------------------------------------------------------------------- */
+
+static void take_place(hosts_group *hosts, const int *host_of, int rank) {
+    hosts_place *place = &hosts->place;
+    place->host_of = host_of;
+    place->host = host_of[rank];
+    place->lanes = HOSTS_MOST_LANES;
+    for (int i = 0; i < place->world_size; i++)
+        if (host_of[i] >= place->host_count) place->host_count = host_of[i] + 1;
+    for (int host = 0; host < place->host_count; host++) {
+        int size = 0;
+        for (int i = 0; i < place->world_size; i++)
+            if (host_of[i] == host) hosts->index_of[i] = size++;
+        if (host == place->host) place->local_size = size;
+        if (size < place->lanes) place->lanes = size;
+    }
+    place->index = hosts->index_of[rank];
+}
+
+static bool shares_hosts(const hosts_place *place) {
+    return place->host_count > 1 && place->host_count < place->world_size;
+}
+
+/* "ranks 0, 1, 2 of this host, which are 4, 5, 6 of the group" */
+static void name_part(const hosts_group *hosts, bool is_lane, char *name, size_t bytes) {
+    const hosts_place *place = &hosts->place;
+    size_t used = (size_t)snprintf(name, bytes, "%s, whose ranks 0, 1, ... are of the group the ranks",
+                                   is_lane ? "one rank of each host" : "the ranks of this host");
+    for (int i = 0; i < place->world_size && used + 1 < bytes; i++)
+        if (is_lane ? place->index_of[i] == place->index : place->host_of[i] == place->host)
+            used += (size_t)snprintf(name + used, bytes - used, " %d", i);
+}
+
+/* --- opening ------------------------------------------------------------------------------------------------------ */
+
+static void close_part(hosts_part *part) {
+    if (part->state) part->backend->close(part->state);
+    part->state = NULL;
+}
+
+static void hosts_close(void *state) {
+    hosts_group *hosts = state;
+    if (!hosts) return;
+    close_part(&hosts->lane);
+    close_part(&hosts->within);
+    close_part(&hosts->whole);
+    ls_free(hosts->index_of);
+    ls_free(hosts);
+}
+
+static ls_status prepare(const backend_place *place, hosts_group **state) {
+    hosts_group *hosts = *state = ls_alloc(sizeof *hosts);
+    if (!hosts) return LS_ERR_MEMORY;
+    hosts->whole.backend = hosts->lane.backend = &tcp_backend;
+    hosts->within.backend = &shm_backend;
+    hosts->group = place->group;
+    hosts->index_of = ls_alloc_array((size_t)place->world_size, sizeof *hosts->index_of);
+    hosts->place = (hosts_place){.world_size = place->world_size, .index_of = hosts->index_of};
+    return hosts->index_of ? LS_OK : LS_ERR_MEMORY;
+}
+
+#define PREFIX_BYTES (LS_STORE_KEY_BYTES / 2)
+
+/* Where a group beneath opens: some of the ranks, under keys of their own. */
+typedef struct beneath {
+    backend_place place;
+    char prefix[PREFIX_BYTES], stale[PREFIX_BYTES];
+} beneath;
+
+static ls_status place_beneath(beneath *made, const backend_place *place, const char *kind, int number, int rank,
+                               int world_size) {
+    const char *former = place->stale_prefix ? place->stale_prefix : "";
+    if ((size_t)snprintf(made->prefix, PREFIX_BYTES, "%s/%s%d", place->prefix, kind, number) >= PREFIX_BYTES ||
+        (size_t)snprintf(made->stale, PREFIX_BYTES, "%s/%s%d", former, kind, number) >= PREFIX_BYTES)
+        return ls_fail(LS_ERR_STATE, "a group made of a group, too many times over");
+    made->place = *place;
+    made->place.prefix = made->prefix;
+    made->place.stale_prefix = place->stale_prefix ? made->stale : NULL;
+    made->place.rank = rank;
+    made->place.world_size = world_size;
+    made->place.parent = NULL;
+    made->place.ranks = NULL;
+    return LS_OK;
+}
+
+/* Where the ranks of one host fail together, their peers on the lanes must not wait for them. */
+static ls_status open_within_and_lane(hosts_group *hosts, const backend_place *place) {
+    const hosts_place *own = &hosts->place;
+    beneath within, lane;
+    name_part(hosts, false, hosts->within_name, sizeof hosts->within_name);
+    name_part(hosts, true, hosts->lane_name, sizeof hosts->lane_name);
+    LS_TRY(place_beneath(&within, place, "host", own->host, own->index, own->local_size));
+    LS_TRY(place_beneath(&lane, place, "lane", own->index, own->host, own->host_count));
+    const ls_status status =
+        own->local_size > 1 ? hosts->within.backend->open(&within.place, &hosts->within.state) : LS_OK;
+    if (own->index >= own->lanes) return status;
+    if (status != LS_OK) return tcp_cards_withdraw(&lane.place, status);
+    return hosts->lane.backend->open(&lane.place, &hosts->lane.state);
+}
+
+/* Runs an operation of all ranks to its end, before there is a group to drive it. */
+static ls_status run(hosts_part *part, backend_op *op, const backend_place *place) {
+    part->backend->start(part->state, op);
+    for (;;) {
+        const uint32_t bell = part->backend->bell(part->state);
+        const backend_progress progress = part->backend->poll(part->state, op);
+        if (progress == BACKEND_DONE) return LS_OK;
+        if (progress == BACKEND_FAILED) return op->status;
+        if (progress == BACKEND_MOVED) continue;
+        LS_TRY(part->backend->examine(part->state, op));
+        if (ls_now_ns() >= place->deadline_ns) {
+            char missing[512];
+            part->backend->describe_missing(part->state, op, missing, sizeof missing);
+            return ls_fail(LS_ERR_TIMEOUT, "the group was not open within %" PRId64 " ms; missing: %s",
+                           place->timeout_ms, missing);
+        }
+        const int64_t slice_ns = ls_now_ns() + SLICE_NS;
+        if (part->backend->sleep(part->state, op, bell, slice_ns) == BACKEND_FAILED) return op->status;
+    }
+}
+
+/* All ranks are open, or the peers of one that is not have been told. It has number 0: the group begins with 1. */
+static ls_status await_all(hosts_group *hosts, const backend_place *place) {
+    backend_op op = {.call = {.kind = GROUP_BARRIER, .dtype = LS_U8}};
+    return run(&hosts->whole, &op, place);
+}
+
+static ls_status open_parts(hosts_group *hosts, const backend_place *place) {
+    LS_TRY(hosts->whole.backend->open(place, &hosts->whole.state));
+    const tcp_group *tcp = hosts->whole.state;
+    take_place(hosts, tcp->host_of, place->rank);
+    if (!shares_hosts(&hosts->place) || tcp->checks_calls) return LS_OK;
+    LS_TRY(open_within_and_lane(hosts, place));
+    return await_all(hosts, place);
+}
+
+static void hosts_leave(void *state, const ls_error *why) {
+    hosts_group *hosts = state;
+    hosts_part *const parts[] = {&hosts->whole, &hosts->within, &hosts->lane};
+    for (int i = 0; i < 3; i++)
+        if (parts[i]->state) parts[i]->backend->leave(parts[i]->state, why);
+}
+
+static ls_status hosts_open(const backend_place *place, void **state) {
+    hosts_group *hosts = NULL;
+    ls_status status = prepare(place, &hosts);
+    if (status != LS_OK) {
+        hosts_close(hosts);
+        ls_fail_within(status, "rank %d", place->rank);
+        return tcp_cards_withdraw(place, status);
+    }
+    status = open_parts(hosts, place);
+    if (status != LS_OK) {
+        ls_error why;
+        ls_error_capture(&why, status);
+        hosts_leave(hosts, &why);
+        hosts_close(hosts);
+        return ls_error_raise(&why);
+    }
+    *state = hosts;
+    return LS_OK;
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+static hosts_part *memory_part(hosts_group *hosts) {
+    return hosts->within.state ? &hosts->within : &hosts->whole;
+}
+
+static void hosts_release(void *state, void *memory) {
+    hosts_part *part = memory_part(state);
+    part->backend->release(part->state, memory);
+}
+
+/* Where it is shared, it is shared within the host; whether all hosts have it they tell each other. */
+static ls_status hosts_allocate(void *state, size_t bytes, void **memory) {
+    hosts_group *hosts = state;
+    hosts_part *part = memory_part(hosts);
+    ls_status status = part->backend->allocate(part->state, bytes, memory);
+    if (!hosts->within_name[0]) return status;
+    uint64_t number = 0;
+    status = group_agree(hosts->group, GROUP_ALLOCATE, bytes, status, &number);
+    if (status != LS_OK && *memory) hosts_release(hosts, *memory);
+    if (status != LS_OK) *memory = NULL;
+    return status;
+}
+
+/* --- the table ---------------------------------------------------------------------------------------------------- */
+
+static int hosts_spare_processors(const void *state) {
+    const hosts_part *whole = &((const hosts_group *)state)->whole;
+    return whole->backend->spare_processors(whole->state);
+}
+
+static void hosts_nudge(void *state) {
+    hosts_group *hosts = state;
+    hosts_part *const parts[] = {&hosts->whole, &hosts->within, &hosts->lane};
+    for (int i = 0; i < 3; i++)
+        if (parts[i]->state) parts[i]->backend->nudge(parts[i]->state);
+}
+
+static void hosts_forked(void *state) {
+    hosts_group *hosts = state;
+    hosts_part *const parts[] = {&hosts->whole, &hosts->within, &hosts->lane};
+    for (int i = 0; i < 3; i++)
+        if (parts[i]->state) parts[i]->backend->forked(parts[i]->state);
+}
+
+const ls_backend hosts_backend = {
+    .version = LS_BACKEND_VERSION,
+    .name = "tcp",
+    .reach = LS_REACH_HOSTS,
+    .survives_loss = true,
+    .open = hosts_open,
+    .close = hosts_close,
+    .spare_processors = hosts_spare_processors,
+    .allocate = hosts_allocate,
+    .release = hosts_release,
+    .start = hosts_start,
+    .poll = hosts_poll,
+    .examine = hosts_examine,
+    .describe_missing = hosts_describe_missing,
+    .bell = hosts_bell,
+    .sleep = hosts_sleep,
+    .wake = hosts_wake,
+    .nudge = hosts_nudge,
+    .leave = hosts_leave,
+    .forked = hosts_forked,
+};
