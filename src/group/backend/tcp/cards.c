@@ -131,6 +131,15 @@ static ls_status await(const backend_place *place, int round, const char *key, v
     }
 }
 
+static ls_status publish(const backend_place *place, int round, const tcp_card *own) {
+    char key[LS_STORE_KEY_BYTES];
+    key_of_card(place, round, place->rank, key);
+    const ls_status status = ls_store_set(place->store, key, own, sizeof *own);
+    if (status != LS_OK) return ls_fail_within(status, "rank %d", place->rank);
+    ls_point("tcp.meeting.published");
+    return LS_OK;
+}
+
 static ls_status lead(const backend_place *place, int round, tcp_card *cards) {
     char key[LS_STORE_KEY_BYTES];
     for (int rank = 1; rank < place->world_size; rank++) {
@@ -142,16 +151,10 @@ static ls_status lead(const backend_place *place, int round, tcp_card *cards) {
     return status == LS_OK ? LS_OK : ls_fail_within(status, "rank 0");
 }
 
-static ls_status follow(const backend_place *place, int round, const tcp_card *own, tcp_card *cards) {
-    char card[LS_STORE_KEY_BYTES], all[LS_STORE_KEY_BYTES];
-    key_of_card(place, round, place->rank, card);
-    key_of_all(place, round, all);
-    const ls_status status = ls_store_set(place->store, card, own, sizeof *own);
-    if (status != LS_OK) return ls_fail_within(status, "rank %d", place->rank);
-    ls_point("tcp.meeting.published");
-    LS_TRY(await(place, round, all, cards, (size_t)place->world_size * sizeof *cards, 0));
-    ls_store_delete(place->store, card, NULL);
-    return LS_OK;
+static ls_status follow(const backend_place *place, int round, tcp_card *cards) {
+    char key[LS_STORE_KEY_BYTES];
+    key_of_all(place, round, key);
+    return await(place, round, key, cards, (size_t)place->world_size * sizeof *cards, 0);
 }
 
 /* Whoever can write to the store is of the job, but may run another version. */
@@ -167,7 +170,11 @@ static ls_status check(const backend_place *place, const tcp_card *own, tcp_card
 
 ls_status tcp_cards_exchange(const backend_place *place, int round, const tcp_card *own, tcp_card *cards) {
     cards[place->rank] = *own;
-    LS_TRY(place->rank == 0 ? lead(place, round, cards) : follow(place, round, own, cards));
+    char key[LS_STORE_KEY_BYTES];
+    LS_TRY(publish(place, round, own));
+    LS_TRY(place->rank == 0 ? lead(place, round, cards) : follow(place, round, cards));
+    key_of_card(place, round, place->rank, key);
+    ls_store_delete(place->store, key, NULL);
     ls_point("tcp.meeting.listed");
     return check(place, own, cards);
 }

@@ -91,8 +91,8 @@ static bool take(tcp_group *tcp, int rank, const tcp_note *note, const char *tex
     switch ((tcp_note_kind)note->kind) {
     case TCP_LEAVES: leaves(peer, note, text); return true;
     case TCP_CALLS:
-        peer->called = note->number;
-        peer->call = note->call;
+        peer->called[note->number % 2] = note->number;
+        peer->calls[note->number % 2] = note->call;
         if (note->number > peer->heard) peer->heard = note->number;
         return true;
     case TCP_OFFERS:

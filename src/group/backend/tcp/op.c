@@ -80,7 +80,7 @@ static void say_calls(tcp_group *tcp, const backend_op *op) {
 }
 
 static const tcp_call *call_of(const tcp_group *tcp, int rank) {
-    return rank == tcp->rank ? &tcp->call : &tcp->peers[rank].call;
+    return rank == tcp->rank ? &tcp->call : &tcp->peers[rank].calls[tcp->operation % 2];
 }
 
 /* All ranks say the same sentence: the first rank whose call differs from rank 0's. */
@@ -91,11 +91,15 @@ static ls_status compare(const tcp_group *tcp) {
     return LS_OK;
 }
 
+static bool has_called(const tcp_group *tcp, const backend_op *op, int rank) {
+    return tcp->peers[rank].called[op->number % 2] == op->number;
+}
+
 /* LS_END: a rank's call is still awaited. */
 static ls_status meet(tcp_group *tcp, backend_op *op) {
     tcp_op *s = tcp_op_of(op);
     for (; s->peer < tcp->world_size; s->peer++)
-        if (s->peer != tcp->rank && tcp->peers[s->peer].called != op->number) return LS_END;
+        if (s->peer != tcp->rank && !has_called(tcp, op, s->peer)) return LS_END;
     return compare(tcp);
 }
 
@@ -169,7 +173,7 @@ static bool waits_for(const tcp_group *tcp, const backend_op *op, int peer) {
     if (peer == tcp->rank) return false;
     if (tcp_is_message(op)) return tcp_message_waits_for(tcp, op, peer);
     const tcp_op *s = (const tcp_op *)(const void *)op->scratch;
-    if (s->phase == TCP_CALLING) return tcp->peers[peer].called != op->number;
+    if (s->phase == TCP_CALLING) return !has_called(tcp, op, peer);
     return tcp_lanes_wait_for(tcp, peer);
 }
 

@@ -109,10 +109,11 @@ typedef struct tcp_peer {
     /* The driver's. */
     tcp_standing standing;
     ls_error why;
-    uint64_t done;   /* TCP_HAS_LOST: the last operation it had done */
-    uint64_t heard;  /* the last operation that it is known to have begun */
-    uint64_t called; /* of TCP_CALLS: the operation, and the call */
-    tcp_call call;
+    uint64_t done;  /* TCP_HAS_LOST: the last operation it had done */
+    uint64_t heard; /* the last operation that it is known to have begun */
+    uint64_t called
+        [2]; /* of TCP_CALLS: operation n and its call are at n % 2, since a peer that has ours may be one ahead */
+    tcp_call calls[2];
     tcp_flow to, from;
     tcp_sender senders[TCP_LANES];
     tcp_receiver receivers[TCP_LANES];
