@@ -1,13 +1,11 @@
 /* test_algorithms.c: every algorithm, forced at every size, over a network in memory that delivers in random order: what comes out
  * equals the serial oracle, and what travels is what choose.c says it costs. */
-#include "group/memory_network.h"
+#include "group/algorithm_world.h"
 
-#include "group/algorithms/algorithm.h"
 #include "group/backend.h"
 
 #include <time.h>
 
-#define MOST_RANKS 16
 #define GUARD_BYTES ((size_t)64)
 
 typedef struct trial {
@@ -170,69 +168,16 @@ static void release(rank_memory *m) {
 
 /* --- running ------------------------------------------------------------------------------------------------------------- */
 
-/* A group of ranks over a network; many operations, one after the other. */
-typedef struct world {
-    memory_network network;
-    network_end ends[MOST_RANKS];
-    transport transports[MOST_RANKS];
-    collective *ranks[MOST_RANKS];
-} world;
-
-static void world_open(world *w, int ranks, bool is_relaxed, uint64_t seed) {
-    network_open(&w->network, ranks, seed);
-    for (int rank = 0; rank < ranks; rank++) {
-        w->ends[rank] = (network_end){.network = &w->network, .rank = rank};
-        w->transports[rank] = (transport){.rank = rank,
-                                          .world_size = ranks,
-                                          .network = &w->ends[rank],
-                                          .send = end_send,
-                                          .receive = end_receive,
-                                          .sent = end_sent,
-                                          .received = end_received};
-        assert_int_equal(collective_create(&w->ranks[rank], &w->transports[rank], is_relaxed), LS_OK);
-    }
-}
-
-static void world_close(world *w) {
-    for (int rank = 0; rank < w->network.ranks; rank++) collective_close(&w->ranks[rank]);
-    network_close(&w->network);
-}
-
-/* Polls ranks and moves messages in random order until all ranks are done; ranks begin at random times too. */
-static void run(world *w, const trial *t, rank_memory *memories) {
-    memory_network *n = &w->network;
-    bool is_begun[MOST_RANKS] = {false}, is_done[MOST_RANKS] = {false};
-    network_begin(n);
-    for (int done = 0, idle = 0; done < t->ranks;) {
-        assert_true(idle < 1000 * t->ranks); /* else they wait for each other */
-        idle++;
-        if (draw_number(n, 4) && network_move(n)) idle = 0;
-        const int rank = (int)draw_number(n, (uint64_t)t->ranks);
-        rank_memory *m = &memories[rank];
-        if (is_done[rank]) continue;
-        if (!is_begun[rank]) {
-            const group_call call = {.kind = t->kind,
-                                     .dtype = t->dtype,
-                                     .op = t->op,
-                                     .root = t->root,
-                                     .count = t->kind == GROUP_ALL_TO_ALL_UNEVEN ? 0 : t->count,
-                                     .send = m->send == m->sent.bytes && !m->sent.size ? NULL : m->send,
-                                     .data = m->data == m->received.bytes && !m->received.size ? NULL : m->data,
-                                     .send_counts = m->send_counts,
-                                     .receive_counts = m->receive_counts};
-            if (t->name == ALGORITHM_COUNT)
-                collective_start(w->ranks[rank], &call, 7);
-            else
-                collective_start_by(w->ranks[rank], &call, 7, t->name);
-            is_begun[rank] = true;
-            continue;
-        }
-        const collective_progress progress = collective_poll(w->ranks[rank]);
-        assert_int_not_equal(progress, COLLECTIVE_FAILED);
-        if (progress != COLLECTIVE_PENDING) idle = 0;
-        if (progress == COLLECTIVE_DONE) is_done[rank] = true, done++;
-    }
-    assert_false(network_move(n));
+static group_call call_of(const trial *t, const rank_memory *m) {
+    return (group_call){.kind = t->kind,
+                        .dtype = t->dtype,
+                        .op = t->op,
+                        .root = t->root,
+                        .count = t->kind == GROUP_ALL_TO_ALL_UNEVEN ? 0 : t->count,
+                        .send = m->send == m->sent.bytes && !m->sent.size ? NULL : m->send,
+                        .data = m->data == m->received.bytes && !m->received.size ? NULL : m->data,
+                        .send_counts = m->send_counts,
+                        .receive_counts = m->receive_counts};
 }
 
 /* Whether the order of additions shows in the bits. */
@@ -263,14 +208,16 @@ static void check_near(const trial *t, const rank_memory *m) {
 
 static void run_trial(world *w, const trial *t) {
     rank_memory memories[MOST_RANKS] = {0};
+    group_call calls[MOST_RANKS] = {0};
     for (int rank = 0; rank < t->ranks; rank++) {
         lay_out(t, rank, &memories[rank]);
         if (t->kind == GROUP_ALL_REDUCE && rank > 0)
             memcpy(memories[rank].expected_data, memories[0].expected_data, row_bytes(t));
         else
             expect_data(memories[rank].expected_data, t, rank);
+        calls[rank] = call_of(t, &memories[rank]);
     }
-    run(w, t, memories);
+    world_run(w, calls, t->name);
     for (int rank = 0; rank < t->ranks; rank++) {
         if (!is_rounded(t))
             check(&memories[rank]);
@@ -351,10 +298,77 @@ static void in_relaxed_order_replicas_are_equal_and_near_the_oracle(void **state
     for (int i = 0; i < RANK_COUNTS; i++) run_kind(GROUP_ALL_REDUCE, rank_counts[i], true, mix(seed + (uint64_t)i));
 }
 
+/* Which of two zeros is the larger one, and which of two NaNs a sum keeps, depends on who comes first. */
+static void in_relaxed_order_replicas_are_equal_in_zeros_and_nans(void **state) {
+    (void)state;
+    enum { count = 1000 };
+    static const ls_op ops[] = {LS_SUM, LS_MAX, LS_MIN, LS_AVERAGE};
+    const uint32_t values[] = {0x80000000, 0, 0x7fc00001, 0xffc00002, 0x7f800000, 0xff800000, 0x3f800000};
+    uint64_t seed = draw_seed();
+    static uint32_t data[MOST_RANKS][count];
+    for (int i = 0; i < RANK_COUNTS * ALGORITHM_COUNT * 4; i++) {
+        const int ranks = rank_counts[i % RANK_COUNTS], name = i / RANK_COUNTS % ALGORITHM_COUNT;
+        const collective_shape shape = {
+            .kind = GROUP_ALL_REDUCE, .bytes = sizeof *data, .world_size = ranks, .is_relaxed = true};
+        if (!algorithm_carries((algorithm_name)name, &shape)) continue;
+        group_call calls[MOST_RANKS] = {0};
+        for (int rank = 0; rank < ranks; rank++) {
+            for (int j = 0; j < count; j++) data[rank][j] = values[(seed = mix(seed)) % 7];
+            calls[rank] = (group_call){.kind = GROUP_ALL_REDUCE,
+                                       .dtype = LS_F32,
+                                       .op = ops[i / RANK_COUNTS / ALGORITHM_COUNT],
+                                       .count = count,
+                                       .data = data[rank]};
+        }
+        world w;
+        world_open(&w, ranks, true, seed);
+        world_run(&w, calls, (algorithm_name)name);
+        world_close(&w);
+        for (int rank = 1; rank < ranks; rank++) assert_memory_equal(data[rank], data[0], sizeof *data);
+    }
+}
+
+/* The sum of all at once equals that of two parts, by whichever algorithm each goes. */
+static void bits_do_not_depend_on_how_data_is_split(void **state) {
+    (void)state;
+    enum { count = 100000 };
+    uint64_t seed = draw_seed();
+    static float whole[MOST_RANKS][count], parts[MOST_RANKS][count];
+    for (int i = 0; i < RANK_COUNTS; i++) {
+        const int ranks = rank_counts[i];
+        const size_t split = (seed = mix(seed)) % (i % 2 ? 1000 : count);
+        group_call first[MOST_RANKS] = {0}, second[MOST_RANKS] = {0}, all[MOST_RANKS] = {0};
+        for (int rank = 0; rank < ranks; rank++) {
+            fill((char *)whole[rank], &(trial){.dtype = LS_F32, .seed = seed}, rank, 0, sizeof *whole);
+            memcpy(parts[rank], whole[rank], sizeof *whole);
+            const group_call call = {.kind = GROUP_ALL_REDUCE, .dtype = LS_F32, .op = LS_AVERAGE};
+            all[rank] = first[rank] = second[rank] = call;
+            all[rank].data = whole[rank];
+            all[rank].count = count;
+            first[rank].data = parts[rank];
+            first[rank].count = split;
+            second[rank].data = parts[rank] + split;
+            second[rank].count = count - split;
+        }
+        world w;
+        world_open(&w, ranks, false, seed);
+        world_run(&w, all, ALGORITHM_COUNT);
+        world_run(&w, first, ALGORITHM_COUNT);
+        world_run(&w, second, ALGORITHM_COUNT);
+        world_close(&w);
+        for (int rank = 0; rank < ranks; rank++) {
+            assert_memory_equal(whole[rank], whole[0], sizeof *whole);
+            assert_memory_equal(parts[rank], whole[0], sizeof *whole);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_algorithm_at_every_size_equals_the_serial_oracle),
         cmocka_unit_test(in_relaxed_order_replicas_are_equal_and_near_the_oracle),
+        cmocka_unit_test(in_relaxed_order_replicas_are_equal_in_zeros_and_nans),
+        cmocka_unit_test(bits_do_not_depend_on_how_data_is_split),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 # It builds the library's lower rooms with ThreadSanitizer, and once more for each plant.
 set_tests_properties(group.race PROPERTIES TIMEOUT 240)
 # The oracle's arithmetic.
-foreach(test reduce table subgroups messages algorithms)
+foreach(test reduce table subgroups messages algorithms algorithms_choice)
     target_link_libraries(test_group_${test} PRIVATE m)
 endforeach()
