@@ -62,10 +62,11 @@ void tcp_leave(void *state, const ls_error *why) {
 
 /* --- hearing ----------------------------------------------------------------------------------------------------------- */
 
-static void leaves(tcp_peer *peer, const tcp_note *note, const char *text) {
+static void leaves(tcp_group *tcp, tcp_peer *peer, const tcp_note *note, const char *text) {
     if (peer->standing != TCP_IS_THERE) return;
     peer->done = note->number;
     peer->standing = note->status == LS_OK ? TCP_HAS_LEFT : TCP_HAS_LOST;
+    if (note->status != LS_OK) tcp->has_lost_peer = true;
     peer->why.status = note->status < 0 ? (ls_status)note->status : LS_ERR_ABORTED;
     memcpy(peer->why.text, text, strlen(text) + 1);
 }
@@ -79,6 +80,7 @@ static void distrust(tcp_group *tcp, int rank) {
             tcp_who(tcp, rank, who));
     ls_error_capture(&peer->why, LS_ERR_FORMAT);
     peer->standing = TCP_HAS_LOST;
+    tcp->has_lost_peer = true;
     peer->done = 0;
     ls_mutex_lock(&tcp->lock);
     tcp_link_shut(&peer->links[TCP_CONTROL]);
@@ -89,7 +91,7 @@ static void distrust(tcp_group *tcp, int rank) {
 static bool take(tcp_group *tcp, int rank, const tcp_note *note, const char *text) {
     tcp_peer *peer = &tcp->peers[rank];
     switch ((tcp_note_kind)note->kind) {
-    case TCP_LEAVES: leaves(peer, note, text); return true;
+    case TCP_LEAVES: leaves(tcp, peer, note, text); return true;
     case TCP_CALLS:
         peer->called[note->number % 2] = note->number;
         peer->calls[note->number % 2] = note->call;

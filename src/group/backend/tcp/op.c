@@ -155,12 +155,26 @@ static backend_progress move(tcp_group *tcp, backend_op *op) {
     return moved ? BACKEND_MOVED : BACKEND_PENDING;
 }
 
+/* A peer that lost the group after it was through with this operation has done all that we need of it. */
+static bool has_given_up(const tcp_peer *peer, const backend_op *op) {
+    return peer->standing == TCP_HAS_LOST && (op->number == 0 || peer->done < op->number);
+}
+
+/* Who came to this operation and then lost patience, with this rank or another: it fails for all. */
+static ls_status find_who_gave_up(const tcp_group *tcp, const backend_op *op) {
+    for (int rank = 0; rank < tcp->world_size && tcp->has_lost_peer; rank++)
+        if (has_given_up(&tcp->peers[rank], op)) return ls_error_raise(&tcp->peers[rank].why);
+    return LS_OK;
+}
+
 backend_progress tcp_poll(void *state, backend_op *op) {
     tcp_group *tcp = state;
     take_events(tcp, 0);
     if (tcp_is_message(op)) return tcp_message_poll(tcp, op);
     const backend_progress progress = tcp_op_of(op)->phase == TCP_CALLING ? call(tcp, op) : move(tcp, op);
     if (progress != BACKEND_DONE) return progress;
+    const ls_status status = find_who_gave_up(tcp, op);
+    if (status != LS_OK) return fail(op, status);
     /* Relaxed: it is said when we leave, by whichever thread. */
     atomic_store_explicit(&tcp->done, op->number, memory_order_relaxed);
     ls_point("tcp.operation.done");
@@ -195,18 +209,12 @@ static ls_status lost(const tcp_group *tcp, const backend_op *op, int rank) {
                    tcp_who(tcp, rank, who), cause, op_describe(op, call));
 }
 
-/* A peer that lost the group after it was through with this operation has done all that we need of it. */
-static bool has_given_up(const tcp_peer *peer, const backend_op *op) {
-    return peer->standing == TCP_HAS_LOST && (op->number == 0 || peer->done < op->number);
-}
-
 ls_status tcp_examine(void *state, backend_op *op) {
     const tcp_group *tcp = state;
     int awaited = 0, gone = 0, last = 0;
+    LS_TRY(find_who_gave_up(tcp, op));
     for (int rank = 0; rank < tcp->world_size; rank++) {
-        if (rank == tcp->rank) continue;
         const tcp_peer *peer = &tcp->peers[rank];
-        if (has_given_up(peer, op)) return ls_error_raise(&peer->why);
         if (!waits_for(tcp, op, rank)) continue;
         awaited++;
         if (peer->standing == TCP_IS_THERE || !peer->links[TCP_CONTROL].has_ended || !has_ended(tcp, op, rank))

@@ -165,6 +165,7 @@ typedef struct tcp_group {
     tcp_call call;
     tcp_call past[TCP_PAST_CALLS]; /* call n is past[n % TCP_PAST_CALLS] */
     uint64_t unsent, unreceived;   /* messages of the transport's under way */
+    bool has_lost_peer;            /* some peer holds the group for lost */
     _Atomic uint64_t done;         /* the last operation that is complete here */
     _Atomic bool has_said;         /* that we leave */
 
