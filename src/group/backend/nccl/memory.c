@@ -118,12 +118,13 @@ ls_status nccl_open_stages(nccl_group *nccl) {
 
 /* --- group memory --------------------------------------------------------------------------------------------------- */
 
-static ls_status await_fill(nccl_group *nccl, int64_t deadline_ns) {
+ls_status nccl_drain(nccl_group *nccl, const char *doing) {
+    const int64_t deadline_ns = ls_deadline_after_ms(NCCL_LOCAL_LIMIT_MS);
     cuda_result result = CUDA_NOT_READY;
-    CUDA_TRY(nccl, record_event(nccl->after, nccl->stream), "clearing group memory");
+    CUDA_TRY(nccl, record_event(nccl->after, nccl->stream), doing);
     while ((result = nccl->cuda.query_event(nccl->after)) == CUDA_NOT_READY && ls_now_ns() < deadline_ns)
         ls_sleep_until(ls_now_ns() + LS_NS_PER_MS / 10);
-    return result == CUDA_SUCCESS_CODE ? LS_OK : cuda_failed(nccl, result, "clearing group memory");
+    return result == CUDA_SUCCESS_CODE ? LS_OK : cuda_failed(nccl, result, doing);
 }
 
 /* CUDA's own alignment is less than a page. */
@@ -135,7 +136,7 @@ static ls_status allocate_cleared(nccl_group *nccl, nccl_memory *memory, size_t 
                        nccl->device, bytes);
     memory->base = (void *)(uintptr_t)(memory->block + (page - memory->block % page) % page);
     CUDA_TRY(nccl, fill(memory->block, 0, bytes + page, nccl->stream), "clearing group memory");
-    return await_fill(nccl, ls_deadline_after_ms(NCCL_LOCAL_LIMIT_MS));
+    return nccl_drain(nccl, "clearing group memory");
 }
 
 static void free_memory(nccl_group *nccl, nccl_memory *memory) {

@@ -63,17 +63,19 @@ static void post_notice(const nccl_group *nccl, const nccl_notice *ours) {
     }
 }
 
-/* The last to leave takes the keys away: nobody is left to read them. */
+/* The last to leave takes the keys away: until then somebody may look at who is missing, and why. */
 static void clear_keys(const nccl_group *nccl) {
     char key[LS_STORE_KEY_BYTES];
     int64_t left = 0;
-    nccl_key(nccl->prefix, "at", nccl->rank, key);
-    ls_store_delete(nccl->store, key, NULL);
     shared_key(nccl, "left", key);
     if (ls_store_add(nccl->store, key, 1, &left) != LS_OK || left < nccl->world_size) return;
     ls_store_delete(nccl->store, key, NULL);
     shared_key(nccl, "lost", key);
     ls_store_delete(nccl->store, key, NULL);
+    for (int rank = 0; rank < nccl->world_size; rank++) {
+        nccl_key(nccl->prefix, "at", rank, key);
+        ls_store_delete(nccl->store, key, NULL);
+    }
 }
 
 /* The caller's last error is what it was. */

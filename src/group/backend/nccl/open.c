@@ -93,6 +93,7 @@ static void close_device(nccl_group *nccl) {
     nccl->cuda.push_context(nccl->context);
     if (nccl->comm) end_in_order(nccl);
     nccl_abort(nccl); /* what did not end */
+    if (nccl->after) nccl_drain(nccl, "closing the group");
     nccl_close_memory(nccl);
     if (nccl->before) nccl->cuda.destroy_event(nccl->before);
     if (nccl->after) nccl->cuda.destroy_event(nccl->after);

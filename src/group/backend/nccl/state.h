@@ -121,6 +121,8 @@ void nccl_key(const char *prefix, const char *what, int rank, char key[LS_STORE_
 /* memory.c */
 ls_status nccl_open_stages(nccl_group *nccl);
 void nccl_close_memory(nccl_group *nccl);
+/* Waits until the stream is through; no operation is under way, or it was aborted. Errors: LS_ERR_IO at the limit too. */
+ls_status nccl_drain(nccl_group *nccl, const char *doing);
 ls_status nccl_allocate(void *state, size_t bytes, void **memory);
 void nccl_release(void *state, void *memory);
 ls_status nccl_check(const void *state, const group_call *call);
