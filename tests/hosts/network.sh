@@ -98,7 +98,7 @@ AGENT
     chmod 700 "$folder/agent"
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$folder "$folder/agent" 10.77.0.1 \
         timeout -k 5 60 mpirun.openmpi --oversubscribe --host "$list" --mca plm_rsh_agent "$folder/agent" \
-        --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 --mca btl self,vader,tcp --mca pml ob1 "$@"
+        --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 --mca btl self,tcp --mca pml ob1 "$@"
 }
 
 # Says what a rank wrote, and remembers that the test is red.
