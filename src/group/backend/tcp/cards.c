@@ -5,11 +5,15 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/wait.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* How long we wait before we look whether another rank has failed. */
 #define LOOK_AGAIN_MS 50
@@ -111,8 +115,41 @@ static void describe_missing(const backend_place *place, int round, int read, ch
     if (!used) snprintf(text, bytes, "none; they are slow");
 }
 
-/* Waits for `key`; `read`: cards of ranks before it are known to be there. */
-static ls_status await(const backend_place *place, int round, const char *key, void *value, size_t bytes, int read) {
+/* Its process tells, not its connections, which there are not yet. */
+static bool is_dead(const tcp_card *own, const tcp_card *card) {
+    if (card->process_space == 0 || card->process_space != own->process_space || card->process == own->process ||
+        strncmp(card->host_id, own->host_id, sizeof card->host_id) != 0)
+        return false;
+    struct pollfd process = {.fd = (int)syscall(SYS_pidfd_open, (pid_t)card->process, 0), .events = POLLIN};
+    if (process.fd < 0) return errno == ESRCH;
+    const bool has_ended = ls_descriptors_wait(&process, 1, 0) == 1;
+    close(process.fd);
+    return has_ended;
+}
+
+ls_status tcp_cards_examine(const backend_place *place, const tcp_card *own, const tcp_card *cards, int count) {
+    for (int rank = 0; rank < count; rank++) {
+        if (rank == place->rank || !is_dead(own, &cards[rank])) continue;
+        LS_TRY(look_for_failure(place)); /* it may have said why */
+        return ls_fail(LS_ERR_PEER_LOST,
+                       "rank %d (%.63s, process %" PRId64 ") died while the group was opened; start the job again",
+                       rank, cards[rank].host, cards[rank].process);
+    }
+    return LS_OK;
+}
+
+/* A rank that waits for rank 0 looks at it as soon as it has come. */
+static int look_for_rank_0(const backend_place *place, int round, tcp_card *cards) {
+    char key[LS_STORE_KEY_BYTES];
+    size_t found = 0;
+    key_of_card(place, round, 0, key);
+    return ls_store_get(place->store, key, &cards[0], sizeof cards[0], &found, 1) == LS_OK && found == sizeof cards[0];
+}
+
+/* Waits for `key`. The first `known` cards are there. */
+static ls_status await(const backend_place *place, int round, const char *key, void *value, size_t bytes,
+                       tcp_card *cards, int known) {
+    const tcp_card own = cards[place->rank];
     for (;;) {
         size_t found = 0;
         const ls_status status = ls_store_get(place->store, key, value, bytes, &found, LOOK_AGAIN_MS);
@@ -124,9 +161,11 @@ static ls_status await(const backend_place *place, int round, const char *key, v
                            place->rank, key, found, bytes);
         if (status != LS_ERR_TIMEOUT) return ls_fail_within(status, "rank %d", place->rank);
         LS_TRY(look_for_failure(place));
+        if (known == 0) known = look_for_rank_0(place, round, cards);
+        LS_TRY(tcp_cards_examine(place, &own, cards, known));
         if (ls_now_ns() < place->deadline_ns) continue;
         char missing[512];
-        describe_missing(place, round, read, missing, sizeof missing);
+        describe_missing(place, round, known, missing, sizeof missing);
         return tcp_cards_time_is_up(place, missing);
     }
 }
@@ -144,7 +183,7 @@ static ls_status lead(const backend_place *place, int round, tcp_card *cards) {
     char key[LS_STORE_KEY_BYTES];
     for (int rank = 1; rank < place->world_size; rank++) {
         key_of_card(place, round, rank, key);
-        LS_TRY(await(place, round, key, &cards[rank], sizeof cards[rank], rank));
+        LS_TRY(await(place, round, key, &cards[rank], sizeof cards[rank], cards, rank));
     }
     key_of_all(place, round, key);
     const ls_status status = ls_store_set(place->store, key, cards, (size_t)place->world_size * sizeof *cards);
@@ -154,7 +193,7 @@ static ls_status lead(const backend_place *place, int round, tcp_card *cards) {
 static ls_status follow(const backend_place *place, int round, tcp_card *cards) {
     char key[LS_STORE_KEY_BYTES];
     key_of_all(place, round, key);
-    return await(place, round, key, cards, (size_t)place->world_size * sizeof *cards, 0);
+    return await(place, round, key, cards, (size_t)place->world_size * sizeof *cards, cards, 0);
 }
 
 /* Whoever can write to the store is of the job, but may run another version. */

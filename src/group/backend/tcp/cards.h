@@ -21,6 +21,7 @@ typedef struct tcp_card {
     uint32_t version;
     uint32_t place_count;
     int64_t process;
+    uint64_t process_space; /* within which `process` means something: a namespace of the kernel; 0: unknown */
     char host_id[HOSTS_ID_BYTES];
     char host[64];
     cpu_set_t processors; /* that it may run on */
@@ -31,11 +32,14 @@ typedef struct tcp_card {
  * LS_ERR_TIMEOUT names who is missing; those of the first rank that withdrew; those of the store. */
 ls_status tcp_cards_exchange(const backend_place *place, int round, const tcp_card *own, tcp_card *cards);
 
+/* Fails when a rank of this host, among the first `count` cards, has died. */
+ls_status tcp_cards_examine(const backend_place *place, const tcp_card *own, const tcp_card *cards, int count);
+
 /* All have all cards: what is left of them in the store goes. Rank 0 calls it. */
 void tcp_cards_sweep(const backend_place *place, int rounds);
 
-/* Between two waits: fails when another rank has withdrawn, when one is gone, or when time is up; `missing` completes that
- * sentence: "rank 2, rank 5". */
+/* Between two waits: fails when another rank has withdrawn, or when the store knows that one is gone. And when time is up;
+ * `missing` completes that sentence: "rank 2, rank 5". */
 ls_status tcp_cards_look_around(const backend_place *place);
 ls_status tcp_cards_time_is_up(const backend_place *place, const char *missing);
 

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define CARD_VERSION 1
@@ -106,7 +107,9 @@ static ls_status listen_far(tcp_meeting *meeting, tcp_card *card) {
 /* --- cards ------------------------------------------------------------------------------------------------------------- */
 
 static ls_status fill_card(tcp_card *card) {
+    struct stat space;
     *card = (tcp_card){.version = CARD_VERSION, .process = getpid()};
+    if (stat("/proc/self/ns/pid", &space) == 0) card->process_space = space.st_ino;
     hosts_read_own(card->host_id);
     if (gethostname(card->host, sizeof card->host - 1) != 0) snprintf(card->host, sizeof card->host, "a host");
     const int failure = ls_fault(LS_FAULT_SYSCALL) ? (errno = EPERM, -1)
@@ -244,6 +247,7 @@ static ls_status connect_all(tcp_meeting *meeting) {
         const int64_t now_ns = ls_now_ns();
         if (now_ns < look_ns) continue;
         LS_TRY(tcp_cards_look_around(meeting->place));
+        LS_TRY(tcp_cards_examine(meeting->place, &meeting->cards[tcp->rank], meeting->cards, tcp->world_size));
         if (now_ns >= meeting->place->deadline_ns) return time_is_up(meeting);
         look_ns = now_ns + LOOK_AROUND_NS;
     }
