@@ -16,16 +16,15 @@
 #define SHORT_PATIENCE_NS (LS_NS_PER_S / 2)
 #define ACCEPTS_AT_ONCE 32
 
-/* Once: a port scanner must not fill the log. */
-static void turn_away(tcp_meeting *meeting, const tcp_guest *guest, const char *why) {
+/* Once: a port scanner must not fill the log. Who hangs up again may be one of ours that has given up. */
+static void turn_away(tcp_meeting *meeting, const tcp_guest *guest, ls_log_level level, const char *why) {
     if (meeting->has_turned_away) return;
-    meeting->has_turned_away = true;
+    meeting->has_turned_away = level == LS_LOG_WARNING;
     store_address address = {.bytes = sizeof address.socket};
     char who[STORE_ADDRESS_TEXT_BYTES] = "someone";
     if (getpeername(guest->socket, (struct sockaddr *)&address.socket, &address.bytes) == 0)
         store_address_describe(&address, who);
-    ls_log(LS_LOG_WARNING, "rank %d: %s connected and was turned away: %s; others like it will be too, without a word",
-           meeting->tcp->rank, who, why);
+    ls_log(level, "%s connected and was turned away: %s; others like it will be too, without a word", who, why);
 }
 
 static void forget(tcp_meeting *meeting, int which) {
@@ -55,7 +54,7 @@ static bool go_on(tcp_meeting *meeting, int which) {
     if (status == LS_END) return true;
     const char *fault = status == LS_OK ? find_fault(meeting, &guest->verifier.hello) : ls_last_error();
     if (fault) {
-        turn_away(meeting, guest, fault);
+        turn_away(meeting, guest, status == LS_ERR_PEER_LOST ? LS_LOG_INFO : LS_LOG_WARNING, fault);
         dismiss(meeting, which);
         return false;
     }
@@ -106,7 +105,7 @@ void tcp_guests_go_on(tcp_meeting *meeting, const struct pollfd *polled, int64_t
         if (polled[listeners + i].revents && !go_on(meeting, i)) continue;
         const int64_t waited_ns = now_ns - meeting->guests[i].since_ns;
         if (waited_ns < (guests < TCP_MOST_GUESTS ? PATIENCE_NS : SHORT_PATIENCE_NS)) continue;
-        turn_away(meeting, &meeting->guests[i], "it said nothing");
+        turn_away(meeting, &meeting->guests[i], LS_LOG_WARNING, "it said nothing");
         dismiss(meeting, i);
     }
     for (int i = 0; i < listeners; i++)

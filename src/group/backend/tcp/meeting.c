@@ -30,14 +30,12 @@
 /* --- secrets ----------------------------------------------------------------------------------------------------------- */
 
 /* A rank proves to be of this job, this group, and to have found the rank that it looked for. */
-ls_status tcp_meeting_credentials(const tcp_meeting *meeting, int rank, store_credentials *credentials) {
+ls_status tcp_credentials_bind(store_credentials *credentials, const char *prefix, int rank) {
     char text[STORE_JOB_BYTES + LS_STORE_KEY_BYTES + 64];
     unsigned char digest[EVP_MAX_MD_SIZE];
-    const int length =
-        snprintf(text, sizeof text, "lockstep tcp\n%s\n%s\n%d", meeting->credentials.job, meeting->place->prefix, rank);
+    const int length = snprintf(text, sizeof text, "lockstep tcp\n%s\n%s\n%d", credentials->job, prefix, rank);
     if (!EVP_Digest(text, (size_t)length, digest, NULL, EVP_sha256(), NULL))
         return ls_fail(LS_ERR_INTERNAL, "libcrypto refuses to compute a SHA-256");
-    *credentials = meeting->credentials;
     for (size_t i = 0; i < 32; i++) snprintf(credentials->job + 2 * i, 3, "%02x", digest[i]);
     return LS_OK;
 }
@@ -58,7 +56,8 @@ static ls_status fetch_credentials(tcp_meeting *meeting) {
         LS_TRY(tcp_cards_look_around(place));
         if (ls_now_ns() >= place->deadline_ns) return tcp_cards_time_is_up(place, "rank 0");
     }
-    return tcp_meeting_credentials(meeting, place->rank, &meeting->own);
+    meeting->own = meeting->credentials;
+    return tcp_credentials_bind(&meeting->own, place->prefix, place->rank);
 }
 
 /* --- listening --------------------------------------------------------------------------------------------------------- */

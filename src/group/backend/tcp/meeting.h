@@ -48,8 +48,9 @@ typedef struct tcp_meeting {
 /* The connection between us and `rank` is proved: it is the group's from now on. */
 void tcp_meeting_take(tcp_meeting *meeting, int rank, int channel, int socket);
 
-/* credentials for connections to `rank`: nobody else's, of no other group. */
-ls_status tcp_meeting_credentials(const tcp_meeting *meeting, int rank, store_credentials *credentials);
+/* Makes the job's credentials those of connections to `rank` of the group `prefix`: nobody else's, of no other group. Errors:
+ * LS_ERR_INTERNAL. */
+ls_status tcp_credentials_bind(store_credentials *credentials, const char *prefix, int rank);
 
 /* In a forked child: closes what is not the group's yet. */
 void tcp_meeting_forked(const tcp_meeting *meeting);

@@ -77,8 +77,8 @@ static void connected(tcp_meeting *meeting, tcp_visit *visit, int64_t now_ns) {
 }
 
 static ls_status prove(tcp_meeting *meeting, tcp_visit *visit, int64_t now_ns) {
-    store_credentials credentials;
-    LS_TRY(tcp_meeting_credentials(meeting, visit->rank, &credentials));
+    store_credentials credentials = meeting->credentials;
+    LS_TRY(tcp_credentials_bind(&credentials, meeting->place->prefix, visit->rank));
     const ls_status status =
         store_prover_step(&visit->prover, visit->socket, &credentials, meeting->tcp->rank, visit->channel);
     explicit_bzero(&credentials, sizeof credentials);

@@ -1,0 +1,301 @@
+/* test_tcp_meeting.c: ranks meet over tcp: with a fault at every call, with strangers at the door, with addresses that lead
+ * elsewhere. */
+#include "group/tcp_ranks.h"
+#include "support/faults.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/wait.h"
+#include "group/backend/tcp/meeting.h"
+#include "store/prove.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* --- faults ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct outcome {
+    ls_status status[2];
+    char text[2][LS_ERROR_TEXT_BYTES];
+} outcome;
+
+static ls_status use_group(const ls_rank *rank) {
+    ls_group *group = NULL, *copy = NULL;
+    void *memory = NULL;
+    int64_t value = 1, got = 0;
+    ls_work *works[2] = {NULL};
+    ls_status status = try_open_tcp(rank, 300, &group);
+    if (status == LS_OK) status = ls_group_alloc(group, 70000, &memory);
+    if (status == LS_OK) status = ls_group_duplicate(&copy, group);
+    if (status == LS_OK) status = ls_group_all_reduce(copy, memory, 15000, LS_F32, LS_SUM, NULL);
+    if (status == LS_OK) status = ls_group_send(copy, &value, 1, LS_I64, 1 - rank->rank, 0, &works[0]);
+    if (status == LS_OK) status = ls_group_receive(copy, &got, 1, LS_I64, 1 - rank->rank, 0, NULL, &works[1]);
+    if (status == LS_OK) status = ls_work_wait_all(works, 2, 0);
+    for (int i = 0; i < 2; i++) ls_work_close(&works[i]);
+    ls_group_close(&copy);
+    ls_group_close(&group);
+    return status;
+}
+
+static void use_and_note(const ls_rank *rank) {
+    outcome *all = rank->argument;
+    all->status[rank->rank] = use_group(rank);
+    memcpy(all->text[rank->rank], ls_last_error(), LS_ERROR_TEXT_BYTES);
+}
+
+/* Some faults cost no more than another try: then all goes well. */
+static void a_fault_at_any_call_leaves_nothing(void **state) {
+    (void)state;
+    LS_EACH_FAULT(LS_FAULT_MEMORY | LS_FAULT_SYSCALL | LS_FAULT_THREAD) {
+        outcome all = {0};
+        ls_store *store = NULL;
+        if (ls_store_open_hash(&store) == LS_OK) {
+            run_ranks_over(store, 2, use_and_note, &all);
+            ls_store_close(&store);
+            for (int rank = 0; rank < 2; rank++) {
+                if (!ls_fault_was_met()) assert_int_equal(all.status[rank], LS_OK);
+                if (all.status[rank] != LS_OK) assert_true(all.text[rank][0]);
+            }
+        }
+    }
+    assert_nothing_left();
+}
+
+static void open_and_count(const ls_rank *rank) {
+    ls_group *group = open_tcp(rank);
+    assert_ok(ls_group_barrier(group, NULL));
+    ls_group_close(&group);
+}
+
+static void a_hundred_groups_leave_no_key_and_no_descriptor(void **state) {
+    (void)state;
+    ls_store *store = NULL;
+    int64_t before = 0, after = 0;
+    assert_ok(ls_store_open_hash(&store));
+    run_ranks_over(store, 3, open_and_count, NULL);
+    assert_ok(ls_store_count(store, &before));
+    ls_note_what_is_there();
+    for (int i = 0; i < 100; i++) run_ranks_over(store, 3, open_and_count, NULL);
+    assert_nothing_left();
+    assert_ok(ls_store_count(store, &after));
+    assert_int_equal(after, before);
+    ls_store_close(&store);
+}
+
+/* --- strangers -------------------------------------------------------------------------------------------------------- */
+
+#define PREFIX "lockstep/group/1"
+enum { SILENT_ONES = 200 };
+
+static tcp_card read_card(const ls_rank *rank, const char *key) {
+    tcp_card card;
+    size_t bytes = 0;
+    assert_ok(ls_store_get(rank->store, key, &card, sizeof card, &bytes, 60000));
+    assert_int_equal(bytes, sizeof card);
+    return card;
+}
+
+static int knock(const tcp_card *card) {
+    store_address address;
+    tcp_place_unpack(&card->places[0], &address);
+    const int made = socket(address.socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(made, (const struct sockaddr *)&address.socket, address.bytes), 0);
+    return made;
+}
+
+/* Until the other side hangs up. */
+static void assert_turned_away(int stranger) {
+    char bytes[4096];
+    ssize_t count = 0;
+    struct pollfd polled = {.fd = stranger, .events = POLLIN};
+    do {
+        assert_int_equal(ls_descriptors_wait(&polled, 1, ls_now_ns() + 20 * LS_NS_PER_S), 1);
+        count = recv(stranger, bytes, sizeof bytes, 0);
+    } while (count > 0);
+    close(stranger);
+}
+
+static void say(int stranger, const void *bytes, size_t count) {
+    assert_int_equal(send(stranger, bytes, count, MSG_NOSIGNAL), (ssize_t)count);
+}
+
+static void babble(const tcp_card *card) {
+    static const char request[] =
+        "GET /index.html HTTP/1.1\r\nHost: localhost\r\nUser-Agent: somebody who looks around\r\n"
+        "Accept: */*\r\nAccept-Language: en\r\nCookie: none at all, thank you very much\r\nX-Padding: so that it is "
+        "longer than a hello\r\n\r\n";
+    char noise[1000];
+    const int reader = knock(card), loud = knock(card);
+    say(reader, request, sizeof request - 1);
+    memset(noise, 0xff, sizeof noise);
+    say(loud, noise, sizeof noise);
+    assert_turned_away(reader);
+    assert_turned_away(loud);
+}
+
+/* Ours, but of another job, and what one said that was let in. */
+static void pretend(const tcp_card *card) {
+    const store_credentials other = {.secret_bytes = 16, .secret = "0123456789abcdef", .job = "another job"};
+    store_greeting greeting;
+    store_hello hello;
+    for (int channel = -1; channel < 5; channel += 5) {
+        const int stranger = knock(card);
+        assert_int_equal(recv(stranger, &greeting, sizeof greeting, MSG_WAITALL), sizeof greeting);
+        assert_ok(store_handshake_answer(&other, &greeting, 1, channel, &hello));
+        say(stranger, &hello, sizeof hello);
+        assert_turned_away(stranger);
+        const int replayer = knock(card);
+        say(replayer, &hello, sizeof hello);
+        assert_turned_away(replayer);
+    }
+}
+
+/* Rank 1 lets strangers go before it. Rank 0 waits for its connections meanwhile, since its card is there. */
+static void come_after_strangers(const ls_rank *rank) {
+    int silent[SILENT_ONES];
+    if (rank->rank == 1) {
+        tcp_card card = read_card(rank, PREFIX "/card0/0");
+        assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &card, sizeof card));
+        for (int i = 0; i < SILENT_ONES; i++) silent[i] = knock(&card);
+        babble(&card);
+        pretend(&card);
+    }
+    const int64_t start_ns = ls_now_ns();
+    ls_group *group = open_tcp(rank);
+    int64_t value = 1;
+    assert_ok(ls_group_all_reduce(group, &value, 1, LS_I64, LS_SUM, NULL));
+    assert_int_equal(value, 2);
+    if (rank->rank == 1) assert_true(ls_now_ns() - start_ns < 8 * LS_NS_PER_S);
+    ls_group_close(&group);
+    for (int i = 0; rank->rank == 1 && i < SILENT_ONES; i++) close(silent[i]);
+}
+
+static void strangers_are_turned_away_and_delay_nobody(void **state) {
+    (void)state;
+    run_ranks(2, come_after_strangers, NULL);
+}
+
+/* One who knows the secret, but is no rank that has to connect: rank 0 itself, or none. */
+static void pretend_to_be_a_rank(const ls_rank *rank) {
+    if (rank->rank == 1) {
+        tcp_card card = read_card(rank, PREFIX "/card0/0");
+        assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &card, sizeof card));
+        store_credentials credentials = {.secret_bytes = 0};
+        size_t bytes = 0;
+        assert_ok(ls_store_get(rank->store, PREFIX "/secret", credentials.secret, 32, &bytes, 60000));
+        credentials.secret_bytes = bytes;
+        tcp_credentials_bind(&credentials, PREFIX, 0);
+        static const int claims[][2] = {{0, 0}, {-1, 0}, {2, 0}, {1, -1}, {1, 99}};
+        for (int i = 0; i < 5; i++) {
+            const int stranger = knock(&card);
+            const ls_status status =
+                store_prove(stranger, &credentials, claims[i][0], claims[i][1], ls_now_ns() + 20 * LS_NS_PER_S);
+            assert_int_equal(status, LS_ERR_PEER_LOST);
+            close(stranger);
+        }
+    }
+    ls_group *group = open_tcp(rank);
+    assert_ok(ls_group_barrier(group, NULL));
+    ls_group_close(&group);
+}
+
+static void who_knows_the_secret_but_is_no_awaited_rank_is_turned_away(void **state) {
+    (void)state;
+    run_ranks(2, pretend_to_be_a_rank, NULL);
+}
+
+/* --- addresses -------------------------------------------------------------------------------------------------------- */
+
+static int listen_somewhere(tcp_place *place) {
+    store_address address = {.bytes = sizeof(struct sockaddr_in)};
+    *(struct sockaddr_in *)&address.socket =
+        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int listener = -1;
+    assert_ok(store_address_listen(&address, &listener));
+    tcp_place_pack(&address, place);
+    return listener;
+}
+
+/* Answers whoever comes with something that is none of ours. */
+static void *serve_pages(void *listener) {
+    for (;;) {
+        struct pollfd polled = {.fd = *(int *)listener, .events = POLLIN};
+        if (ls_descriptors_wait(&polled, 1, ls_now_ns() + 20 * LS_NS_PER_S) != 1) return NULL;
+        const int guest = accept(*(int *)listener, NULL, NULL);
+        if (guest < 0) return NULL;
+        char last = 0;
+        static const char page[] = "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nhere is nothing to be had\n";
+        (void)!send(guest, page, sizeof page - 1, MSG_NOSIGNAL);
+        (void)!recv(guest, &last, 1, 0);
+        close(guest);
+        return NULL;
+    }
+}
+
+/* Rank 0's card has two addresses before its own: nobody listens at the first, at the second something else does. */
+static void find_the_right_address(const ls_rank *rank) {
+    pthread_t server;
+    int pages = -1;
+    if (rank->rank == 1) {
+        tcp_card cards[2] = {read_card(rank, PREFIX "/card0/0")};
+        cards[1] = cards[0];
+        assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &cards[1], sizeof cards[1]));
+        size_t bytes = 0;
+        assert_ok(ls_store_get(rank->store, PREFIX "/cards0", cards, sizeof cards, &bytes, 60000));
+        cards[0].places[2] = cards[0].places[0];
+        cards[0].place_count = 3;
+        close(listen_somewhere(&cards[0].places[0]));
+        pages = listen_somewhere(&cards[0].places[1]);
+        assert_int_equal(pthread_create(&server, NULL, serve_pages, &pages), 0);
+        assert_ok(ls_store_set(rank->store, PREFIX "/cards0", cards, sizeof cards));
+    }
+    ls_group *group = open_tcp(rank);
+    assert_ok(ls_group_barrier(group, NULL));
+    ls_group_close(&group);
+    if (rank->rank != 1) return;
+    pthread_join(server, NULL);
+    close(pages);
+}
+
+static void addresses_are_tried_until_one_leads_to_the_rank(void **state) {
+    (void)state;
+    run_ranks(2, find_the_right_address, NULL);
+}
+
+/* Rank 0 never listens where its card says. */
+static void look_in_vain(const ls_rank *rank) {
+    ls_group *group = NULL;
+    if (rank->rank == 1) {
+        tcp_card cards[2] = {read_card(rank, PREFIX "/card0/0")};
+        cards[1] = cards[0];
+        assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &cards[1], sizeof cards[1]));
+        size_t bytes = 0;
+        assert_ok(ls_store_get(rank->store, PREFIX "/cards0", cards, sizeof cards, &bytes, 60000));
+        close(listen_somewhere(&cards[0].places[0]));
+        assert_ok(ls_store_set(rank->store, PREFIX "/cards0", cards, sizeof cards));
+    }
+    assert_int_equal(try_open_tcp(rank, 500, &group), LS_ERR_TIMEOUT);
+    assert_null(group);
+    assert_error_says("did not meet within 500 ms; missing: rank ");
+}
+
+static void a_rank_that_cannot_be_reached_is_named(void **state) {
+    (void)state;
+    run_ranks(2, look_in_vain, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_fault_at_any_call_leaves_nothing),
+        cmocka_unit_test(a_hundred_groups_leave_no_key_and_no_descriptor),
+        cmocka_unit_test(strangers_are_turned_away_and_delay_nobody),
+        cmocka_unit_test(who_knows_the_secret_but_is_no_awaited_rank_is_turned_away),
+        cmocka_unit_test(addresses_are_tried_until_one_leads_to_the_rank),
+        cmocka_unit_test(a_rank_that_cannot_be_reached_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
