@@ -38,7 +38,7 @@ static size_t row_bytes(const trial *t) {
 
 /* Elements for `to` of `from` in an uneven all-to-all: some none. */
 static size_t uneven_count(const trial *t, int from, int to) {
-    const uint64_t bits = mix(t->seed ^ mix((uint64_t)(from * 64 + to)));
+    const uint64_t bits = mix(t->seed ^ mix((uint64_t)from * 64 + (uint64_t)to));
     return bits % 3 ? (size_t)(mix(bits) % (t->count + 1)) : 0;
 }
 
@@ -252,7 +252,7 @@ static trial draw_trial(uint64_t seed, group_kind kind, int ranks, size_t bytes,
     /* A product that passes the largest number on the way depends on the order. */
     if (is_relaxed && t.op == LS_PRODUCT && (t.dtype == LS_F32 || t.dtype == LS_F64)) t.op = LS_MIN;
     t.root = (int)((bits = mix(bits)) % (uint64_t)ranks);
-    t.is_in_place = (bits = mix(bits)) % 2;
+    t.is_in_place = mix(bits) % 2;
     t.count = bytes ? (bytes + ls_dtype_size(t.dtype) - 1) / ls_dtype_size(t.dtype) : 0;
     if (kind == GROUP_ALLOCATE) t.dtype = LS_U8;
     return t;
@@ -276,6 +276,7 @@ static void run_kind(group_kind kind, int ranks, bool is_relaxed, uint64_t seed)
             /* Large data among some numbers of ranks; rows of everyone are large soon. */
             const size_t rows = has_rows_to_send(kind) || has_rows_to_receive(kind) ? (size_t)ranks : 1;
             if (sizes[size] > LARGE_BYTES && (ranks > 5 || rows * sizes[size] > ((size_t)2 << 20))) continue;
+            if (ranks > 5 && rows * sizes[size] > 7 * LARGE_BYTES) continue;
             trial t = draw_trial(seed = mix(seed), kind, ranks, sizes[size], is_relaxed);
             const collective_shape shape = {
                 .kind = kind, .bytes = row_bytes(&t), .world_size = ranks, .is_relaxed = is_relaxed};

@@ -70,7 +70,8 @@ size_t ring_segment_bytes(size_t bytes) {
 }
 
 static double count_of(size_t bytes, size_t segment) {
-    return (double)(bytes / segment + (bytes % segment > 0));
+    const size_t count = bytes / segment + (bytes % segment > 0);
+    return (double)count;
 }
 
 static double segments(size_t bytes, int world_size) {

@@ -59,9 +59,14 @@ typedef struct span {
     size_t at, bytes;
 } span;
 
+static span all_of(const collective *c) {
+    const span all = {.bytes = c->bytes};
+    return all;
+}
+
 /* The shares of the `distance` ranks around `number`: which of them a halving step leaves to that half. */
 static span span_of(const collective *c, int number, int distance) {
-    if (!is_halving(c)) return (span){.bytes = c->bytes};
+    if (!is_halving(c)) return all_of(c);
     const int first = number & -distance;
     const size_t at = share_border(c->bytes, first, c->cube.ranks);
     return (span){.at = at, .bytes = share_border(c->bytes, first + distance, c->cube.ranks) - at};
@@ -69,7 +74,7 @@ static span span_of(const collective *c, int number, int distance) {
 
 /* What this rank combines in a step. */
 static span combined_at(const collective *c, int step) {
-    return step ? span_of(c, c->cube.number, distance_at(c, step)) : (span){.bytes = c->bytes};
+    return step ? span_of(c, c->cube.number, distance_at(c, step)) : all_of(c);
 }
 
 /* Where it is received: of a doubling in two places in turn, of a halving at its place in the data. */
@@ -95,9 +100,8 @@ static message message_at(const collective *c, span s, bool is_ready) {
 }
 
 static message cube_outgoing(const collective *c, int peer, uint64_t index) {
-    const span all = {.bytes = c->bytes};
-    if (c->cube.number < 0) return message_at(c, all, true);
-    if (peer == neighbour_of(c)) return message_at(c, all, has_results_below(c, c->cube.ranks));
+    if (c->cube.number < 0) return message_at(c, all_of(c), true);
+    if (peer == neighbour_of(c)) return message_at(c, all_of(c), has_results_below(c, c->cube.ranks));
     const int other = number_of(c, peer), distance = c->cube.number ^ other;
     if (index == 0) return message_at(c, span_of(c, other, distance), c->cube.step >= step_at(c, distance));
     return message_at(c, span_of(c, c->cube.number, distance), has_results_below(c, distance));
@@ -107,7 +111,7 @@ static message cube_incoming(const collective *c, int peer, uint64_t index) {
     if (c->cube.number < 0 || index == 1) {
         /* A result, over what we sent from there. */
         const int other = number_of(c, peer);
-        const span s = c->cube.number < 0 ? (span){.bytes = c->bytes} : span_of(c, other, c->cube.number ^ other);
+        const span s = c->cube.number < 0 ? all_of(c) : span_of(c, other, c->cube.number ^ other);
         return message_at(c, s, collective_done(c, peer, OUTGOING) > 0);
     }
     const int step = peer == neighbour_of(c) ? 0 : step_at(c, c->cube.number ^ number_of(c, peer));
