@@ -260,7 +260,7 @@ ls_store *store_exchange_find_served(const char *job, const int *ports, int port
     for (ls_live *each = ls_live_first(); each && !found; each = each->next) {
         if (each->forked != forked) continue;
         exchange_store *store = (exchange_store *)((char *)each - offsetof(exchange_store, live));
-        bool is_it = false;
+        bool is_it = port_count == 0;
         for (int i = 0; i < port_count; i++) is_it = is_it || store->head.port == ports[i];
         if (is_it && strcmp(store->credentials.job, job) == 0 && try_keep(&store->head)) found = &store->head;
     }

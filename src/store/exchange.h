@@ -15,8 +15,8 @@
 ls_status store_exchange_wrap(ls_store **store, ls_store *inner, store_service *service,
                               const store_credentials *credentials);
 
-/* One more holder of the store that this process serves to `job` on one of these ports, if there is one; else NULL: a rank that
- * opens a second group meets the others at the server that it has. */
+/* One more holder of the store that this process serves to `job` on one of these ports (without any: wherever), if there is
+ * one; else NULL: a rank that opens a second group meets the others at the server that it has. */
 ls_store *store_exchange_find_served(const char *job, const int *ports, int port_count);
 
 #endif

@@ -12,6 +12,7 @@
 #include "store/rendezvous.h"
 
 #include "store/address.h"
+#include "store/announcement.h"
 #include "store/credentials.h"
 #include "store/exchange.h"
 #include "store/tcp.h"
@@ -207,7 +208,8 @@ static ls_status check_reach(const store_rendezvous *found) {
 }
 
 /* Rank 0 has one server at a time: its next group meets there as well. */
-static ls_status open_store(const store_endpoint *endpoint, ls_store **store) {
+static ls_status open_store(const store_rendezvous *found, const store_endpoint *endpoint, ls_store **store) {
+    if (found->asks_pmix) return store_announced_open(store, endpoint);
     *store = NULL;
     if (endpoint->is_server)
         *store = store_exchange_find_served(endpoint->credentials->job, endpoint->ports, endpoint->port_count);
@@ -235,7 +237,7 @@ ls_status store_rendezvous_meet(const store_rendezvous *found, int64_t timeout_m
     ls_error outcome;
     ls_status status = LS_OK;
     do { /* LS_ERR_ABORTED: rank 0 has closed that server, and opens another */
-        status = open_store(&endpoint, &self.store);
+        status = open_store(found, &endpoint, &self.store);
         if (status != LS_OK) break;
         status = meet(&self);
         if (status != LS_OK) {
@@ -244,7 +246,7 @@ ls_status store_rendezvous_meet(const store_rendezvous *found, int64_t timeout_m
             ls_store_close(&self.store);
             ls_error_raise(&outcome);
         }
-    } while (status == LS_ERR_ABORTED && found->rank != 0);
+    } while (status == LS_ERR_ABORTED && found->rank != 0 && !found->asks_pmix);
     explicit_bzero(&credentials, sizeof credentials);
     *store = self.store;
     return status;

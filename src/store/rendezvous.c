@@ -3,6 +3,7 @@
 
 #include "store/credentials.h"
 #include "store/nodelist.h"
+#include "store/pmix.h"
 #include "store/wire.h"
 
 #include "base/environment.h"
@@ -198,6 +199,8 @@ static ls_status locate_slurm(store_rendezvous *found) {
     const ls_status has_second = store_nodelist_host(nodes, 1, second, sizeof second);
     if (has_second < 0) return ls_fail_within(has_second, "SLURM_STEP_NODELIST");
     found->hosts = has_second == LS_END ? 1 : 2;
+    found->asks_pmix = status == LS_END && found->hosts == 2 && store_pmix_is_there();
+    if (found->asks_pmix) return LS_OK;
     if (found->host[0]) return LS_OK;
     if (found->hosts == 1)
         snprintf(found->host, sizeof found->host, "127.0.0.1");
@@ -206,12 +209,14 @@ static ls_status locate_slurm(store_rendezvous *found) {
     return LS_OK;
 }
 
-/* An MPI's launcher tells ranks and not where they are: on one host they meet over loopback. `job`: its name for the job. */
+/* An MPI's launcher tells ranks and not where they are: on one host they meet over loopback, on several through PMIx. `job`: its name for the job. */
 static ls_status locate_mpi(store_rendezvous *found, const char *job) {
     const ls_status status = take_master(found);
     if (status < 0) return status;
     if (!found->job[0]) snprintf(found->job, sizeof found->job, "%s", job);
     if (status == LS_OK) return LS_OK;
+    found->asks_pmix = found->hosts != 1 && store_pmix_is_there();
+    if (found->asks_pmix) return LS_OK;
     if (found->hosts != 1 && !(found->host[0] && ls_env_text(STORE_ENV_JOB))) return fail_master(found);
     if (found->hosts == 1) snprintf(found->host, sizeof found->host, "127.0.0.1");
     derive_ports(found);

@@ -8,7 +8,8 @@
  *   Open MPI       OMPI_COMM_WORLD_RANK, _SIZE: on one host over loopback, on several at MASTER_ADDR
  *   MPICH's Hydra  PMI_RANK, PMI_SIZE: the same
  *
- * MASTER_ADDR and MASTER_PORT, where both are set, are used with Slurm and MPI too. Ports that are derived come from the job's
+ * Where a launcher brings PMIx and ranks are on several hosts, rank 0 says through it where its store is, and the job's secret
+ * with it (store/announcement.h). MASTER_ADDR and MASTER_PORT, where both are set, are used with Slurm and MPI too. Ports that are derived come from the job's
  * identity, below the range that the kernel gives to others.                                                            */
 #ifndef LS_STORE_RENDEZVOUS_H
 #define LS_STORE_RENDEZVOUS_H
@@ -24,6 +25,7 @@ typedef struct store_rendezvous {
     bool is_launched;                  /* by `lockstep run`: its store is there */
     bool is_mpi;                       /* by the launcher of an MPI */
     bool is_slurm;                     /* by srun, which starts programs of MPI too */
+    bool asks_pmix;                    /* rank 0 tells where it is: `host` and `ports` are not known before */
     const char *rank_name, *size_name; /* the variables that told, for messages */
     char host[STORE_HOST_NAME_BYTES];
     int ports[STORE_DERIVED_PORTS];

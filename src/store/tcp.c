@@ -1,7 +1,6 @@
 /* tcp.c: a store over TCP opens: its server, on a thread of this process, or a connection to it. */
 #include "store/tcp.h"
 
-#include "store/address.h"
 #include "store/credentials.h"
 #include "store/exchange.h"
 #include "store/prove.h"
@@ -232,7 +231,10 @@ static ls_status resolve(const store_endpoint *endpoint, store_addresses *addres
 ls_status store_open_endpoint(ls_store **store, const store_endpoint *endpoint) {
     *store = NULL;
     store_addresses addresses;
-    LS_TRY(resolve(endpoint, &addresses));
+    if (endpoint->addresses)
+        addresses = *endpoint->addresses;
+    else
+        LS_TRY(resolve(endpoint, &addresses));
     return endpoint->is_server ? open_server(endpoint, &addresses, store) : open_client(endpoint, &addresses, store);
 }
 

@@ -6,11 +6,13 @@
 #ifndef LS_STORE_TCP_H
 #define LS_STORE_TCP_H
 
+#include "store/address.h"
 #include "store/backend.h"
 #include "store/handshake.h"
 
 typedef struct store_endpoint {
     const char *host;
+    const store_addresses *addresses; /* of the host; NULL: those that its name has */
     const int *ports;
     int port_count;
     bool is_server;
