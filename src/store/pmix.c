@@ -61,8 +61,8 @@ bool store_pmix_is_there(void) {
     return ls_env_text("PMIX_NAMESPACE") && ls_env_text("PMIX_RANK");
 }
 
-/* Stays open: it may have threads of its own. */
-static ls_status open_library(pmix_library *pmix) {
+/* Whether it is there. Stays open: it may have threads of its own. */
+static bool open_library(pmix_library *pmix) {
     void *opened = ls_fault(LS_FAULT_SYSCALL) ? NULL : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     const struct {
         const char *name;
@@ -82,12 +82,7 @@ static ls_status open_library(pmix_library *pmix) {
         is_whole = found != NULL;
     }
     if (opened) dlclose(opened); /* NODELETE keeps it */
-    if (is_whole) return LS_OK;
-    return ls_fail(
-        LS_ERR_UNSUPPORTED,
-        "this job's launcher brings PMIx, but its library %s cannot be opened; install it (Debian: libpmix2), "
-        "or say where rank 0 is: MASTER_ADDR and MASTER_PORT",
-        LIBRARY);
+    return is_whole;
 }
 
 static ls_status fail_in(const pmix_library *pmix, const char *call, int status) {
@@ -143,7 +138,7 @@ static ls_status tell(const pmix_library *pmix, const pmix_process *self, int ra
 /* At the process's end. What was told is told, so nothing is to be said of a failure. */
 static void finalize(void) {
     pmix_library pmix = {.init = NULL};
-    if (open_library(&pmix) == LS_OK && pmix.is_initialised()) (void)pmix.finalize(NULL, 0);
+    if (open_library(&pmix) && pmix.is_initialised()) (void)pmix.finalize(NULL, 0);
 }
 
 /* Counts once more in a process that has initialised it, whatever MPI does: so `self` is filled in each case. */
@@ -161,7 +156,11 @@ static ls_status initialise(const pmix_library *pmix, pmix_process *self) {
 ls_status store_pmix_tell(int rank, void *word, size_t bytes, int64_t timeout_ms) {
     pmix_library pmix = {.init = NULL};
     pmix_process self = {.rank = 0};
-    LS_TRY(open_library(&pmix));
+    if (!open_library(&pmix))
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "this job's launcher brings PMIx, but its library %s cannot be opened; install it (Debian: "
+                       "libpmix2), or say where rank 0 is: MASTER_ADDR and MASTER_PORT",
+                       LIBRARY);
     LS_TRY(initialise(&pmix, &self));
     return tell(&pmix, &self, rank, word, bytes, timeout_ms);
 }

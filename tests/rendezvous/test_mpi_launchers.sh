@@ -26,6 +26,8 @@ check() { # NAME COMMAND...
 
 if command -v mpirun.openmpi > /dev/null; then
     check open-mpi mpirun.openmpi --oversubscribe -n 3 "$worker" 3
+    # Without word of how many of them are here they ask PMIx where rank 0 is.
+    check open-mpi-pmix mpirun.openmpi --oversubscribe -n 3 env -u OMPI_COMM_WORLD_LOCAL_SIZE LOCKSTEP_SOCKET_IFNAME=lo "$worker" 3
     check open-mpi-wrapped mpirun.openmpi --oversubscribe -n 3 sh -c "\"$worker\" 3; true"
 fi
 if command -v mpiexec.hydra > /dev/null; then
