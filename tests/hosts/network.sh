@@ -4,15 +4,17 @@
 #   hosts N               h1 ... hN, at 10.77.0.1 ... and fd77::1 ...
 #   on HOST COMMAND...    runs it there
 #   shape RATE            what each host may send: "1gbit"
-#   lossy PERCENT         what of each host's incoming packets is lost
+#   far BUILD_DIR A B MS PERCENT   an interface "far" on hosts A and B, 10.78.0.A and .B: MS of delay a way, PERCENT of packets lost
 #   cut HOST              its link is down
-#   ranks HOSTS COMMAND   starts a rank on each of HOSTS ("1 1 2"), which meet by hand; output in $folder/rank.R
+#   ranks HOSTS COMMAND   starts a rank on each of HOSTS ("1 1 2"), which meet by hand on the first, at its address
+#                         or $meet_at; output in $folder/rank.R
+#   await TEXT RANK       until the rank has written it
 #   finish SECONDS        waits for them; exit codes in $folder/code.R
 #   mpi_across LIST ...   Open MPI's mpirun on the first host, with these hosts' addresses: "10.77.0.1:2,10.77.0.2:2"
 
 if [ "${LS_HOSTS:-}" != made ]; then
-    for tool in ip tc nft unshare; do
-        command -v $tool > /dev/null || { echo "skipped: $tool is missing (packages iproute2, nftables, util-linux)"; exit 77; }
+    for tool in ip tc unshare; do
+        command -v $tool > /dev/null || { echo "skipped: $tool is missing (packages iproute2, util-linux)"; exit 77; }
     done
     enter="unshare --mount --net --pid --mount-proc --fork --kill-child"
     $enter true 2> /dev/null || { echo "skipped: no namespaces can be made here (needs root)"; exit 77; }
@@ -51,11 +53,13 @@ shape() {
     done
 }
 
-lossy() {
-    for host in $(seq "$host_count"); do
-        on "$host" nft add table inet lossy
-        on "$host" nft add chain inet lossy incoming '{ type filter hook input priority 0; }'
-        on "$host" nft add rule inet lossy incoming iifname != lo numgen random mod 100 '<' "$1" drop
+far() {
+    "$1/tests/worker_relay" "h$2" "h$3" "$4" "$5" &
+    for host in "$2" "$3"; do
+        tries=0
+        until ip -n "h$host" link show far > /dev/null 2>&1 || [ $tries -eq 100 ]; do sleep 0.1; tries=$((tries + 1)); done
+        ip -n "h$host" addr add "10.78.0.$host/24" dev far
+        ip -n "h$host" link set far up
     done
 }
 
@@ -63,7 +67,7 @@ cut() { ip link set "port$1" down; }
 
 ranks() {
     places=$1; shift
-    export WORLD_SIZE MASTER_ADDR="${MASTER_ADDR:-10.77.0.1}" MASTER_PORT="${MASTER_PORT:-29511}"
+    export WORLD_SIZE MASTER_ADDR="${meet_at:-10.77.0.${places%% *}}" MASTER_PORT="${MASTER_PORT:-29511}"
     WORLD_SIZE=$(echo $places | wc -w)
     rank=0
     pids=
@@ -72,6 +76,11 @@ ranks() {
         pids="$pids $!"
         rank=$((rank + 1))
     done
+}
+
+await() {
+    tries=0
+    until grep -q "$1" "$folder/rank.$2" || [ $tries -eq 300 ]; do sleep 0.1; tries=$((tries + 1)); done
 }
 
 # Whoever is still there after SECONDS is killed, and its code is 137.

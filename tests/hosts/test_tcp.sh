@@ -19,7 +19,7 @@ for places in "1 2" "1 2 3" "1 1 2 2" "1 2 1 2 2" "1 2 3 4 4 3 2 1"; do
 done
 
 rm -f "$folder"/rank.* "$folder"/code.*
-MASTER_ADDR=fd77::1
+meet_at=fd77::1
 ranks "1 2 2" "$2/tests/worker_table" 8
 all_done "1 2 2, by IPv6"
 exit $result

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Links between hosts go bad: a cut in the middle, by the group's limit and without one; a host that is gone; loss and delay.
+# Every rank ends, and says which rank it missed.
+set -u
+. "$1/tests/hosts/network.sh"
+hosts 4
+
+says() { # RANK TEXT
+    grep -q "$2" "$folder/rank.$1" || wrong "rank $1 does not say \"$2\""
+}
+
+# Packets late and lost change nothing but the time. The way is chosen by its interface.
+far "$2" 1 2 20 1
+(
+    export LOCKSTEP_SOCKET_IFNAME=far
+    meet_at=10.78.0.1
+    ranks "1 2" "$2/tests/worker_hosts" 1000000 3 40000
+    finish 55
+)
+for rank in 0 1; do
+    [ "$(cat "$folder/code.$rank")" = 0 ] || wrong "with loss and delay rank $rank ended with $(cat "$folder/code.$rank")"
+done
+
+# The group's limit ends what a cut link holds up.
+ranks "1 2" "$2/tests/worker_hosts" 4000000 60 3000
+await ready 0
+await ready 1
+sleep 0.5
+cut 2
+finish 55
+says 0 "rank 1 ("
+says 1 "rank 0 ("
+
+# Without a limit the connection itself finds out. The peer's host is gone: nobody is there to say so.
+MASTER_PORT=29512
+ranks "3 4" "$2/tests/worker_hosts" 4000000 60 -1
+await ready 0
+await ready 1
+sleep 0.5
+cut 4
+kill -9 "${pids##* }"
+finish 55
+says 0 "rank 1 ("
+says 0 "cannot be reached"
+exit $result
