@@ -20,6 +20,7 @@ typedef struct tcp_place {
 typedef struct tcp_card {
     uint32_t version;
     uint32_t place_count;
+    uint32_t relaxed_order; /* of its options */
     int64_t process;
     uint64_t process_space; /* within which `process` means something: a namespace of the kernel; 0: unknown */
     char host_id[HOSTS_ID_BYTES];

@@ -93,8 +93,8 @@ static bool has_chunk(tcp_group *tcp, int rank, tcp_sender *sender) {
 /* Sends what the socket takes of the chunk under way. */
 static size_t send_part(tcp_link *link, tcp_sender *sender) {
     const char *head = (const char *)&sender->head + (sizeof sender->head - sender->head_left);
-    const struct iovec parts[2] = {{.iov_base = (void *)(uintptr_t)head, .iov_len = sender->head_left},
-                                   {.iov_base = (void *)(uintptr_t)sender->at, .iov_len = sender->left}};
+    const struct iovec parts[2] = {{.iov_base = (void *)head, .iov_len = sender->head_left},
+                                   {.iov_base = (void *)sender->at, .iov_len = sender->left}};
     const size_t sent = sender->head_left ? tcp_link_send(link, parts, 2) : tcp_link_send(link, parts + 1, 1);
     const size_t of_head = sent < sender->head_left ? sent : sender->head_left;
     sender->head_left -= of_head;

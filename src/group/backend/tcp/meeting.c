@@ -105,9 +105,9 @@ static ls_status listen_far(tcp_meeting *meeting, tcp_card *card) {
 
 /* --- cards ------------------------------------------------------------------------------------------------------------- */
 
-static ls_status fill_card(tcp_card *card) {
+static ls_status fill_card(const backend_place *place, tcp_card *card) {
     struct stat space;
-    *card = (tcp_card){.version = CARD_VERSION, .process = getpid()};
+    *card = (tcp_card){.version = CARD_VERSION, .relaxed_order = place->relaxed_order, .process = getpid()};
     if (stat("/proc/self/ns/pid", &space) == 0) card->process_space = space.st_ino;
     hosts_read_own(card->host_id);
     if (gethostname(card->host, sizeof card->host - 1) != 0) snprintf(card->host, sizeof card->host, "a host");
@@ -144,7 +144,7 @@ static ls_status exchange(tcp_meeting *meeting) {
     const backend_place *place = meeting->place;
     const size_t world_size = (size_t)place->world_size;
     tcp_card card;
-    const ls_status filled = fill_card(&card);
+    const ls_status filled = fill_card(place, &card);
     if (filled != LS_OK) return ls_fail_within(filled, "rank %d", place->rank);
     LS_TRY(listen_on_loopback(meeting, &card));
     if (!(meeting->cards = ls_alloc_array(world_size, sizeof *meeting->cards))) return LS_ERR_MEMORY;

@@ -107,8 +107,8 @@ static backend_progress write_part(tcp_group *tcp, const backend_op *op, message
     const size_t of_head = m->done < sizeof head ? m->done : sizeof head, of_data = m->done - of_head;
     size_t left = op->bytes - of_data;
     if (left > TCP_CHUNK_BYTES) left = TCP_CHUNK_BYTES; /* a poll is short */
-    const struct iovec parts[2] = {{.iov_base = (char *)(uintptr_t)&head + of_head, .iov_len = sizeof head - of_head},
-                                   {.iov_base = (void *)((uintptr_t)op->call.send + of_data), .iov_len = left}};
+    const struct iovec parts[2] = {{.iov_base = (char *)&head + of_head, .iov_len = sizeof head - of_head},
+                                   {.iov_base = (char *)op->call.send + of_data, .iov_len = left}};
     const size_t sent = tcp_link_send(&peer->links[TCP_LETTERS], parts, 2);
     m->done += sent;
     if (sent) ls_point("tcp.message.written");

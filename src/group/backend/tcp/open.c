@@ -146,7 +146,7 @@ static ls_status prepare(const backend_place *place, tcp_group **state) {
     LS_TRY(make_list(tcp));
     LS_TRY(read_debug(&tcp->checks_calls));
     tcp_transport_init(&tcp->whole, tcp, NULL, tcp->world_size, &tcp->transport);
-    LS_TRY(collective_create(&tcp->collective, &tcp->transport, false));
+    LS_TRY(collective_create(&tcp->collective, &tcp->transport, place->relaxed_order));
     return make_events(tcp);
 }
 
