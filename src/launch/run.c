@@ -168,6 +168,15 @@ static bool is_failure(int wait_status) {
     return !(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
 }
 
+/* A rank that was killed has no last word: who waits for it at the store learns of it at once, as long as it may live. */
+static void tell_others(const job *self, int rank, int wait_status) {
+    char name[24];
+    if (!WIFSIGNALED(wait_status)) return;
+    store_server_lost(self->server, rank, "rank %d (process %d) is gone: it was killed by signal %d (%s)", rank,
+                      (int)self->ranks[rank].pid, WTERMSIG(wait_status),
+                      launch_signal_name(WTERMSIG(wait_status), name, sizeof name));
+}
+
 /* A child has ended. Returns its rank; -1 for an orphan that became ours, or the watcher. */
 static int note_end(job *self, pid_t pid, int wait_status) {
     if (pid == self->watcher.pid) self->watcher.pid = 0;
@@ -177,6 +186,7 @@ static int note_end(job *self, pid_t pid, int wait_status) {
         rank->is_running = false;
         rank->wait_status = wait_status;
         self->running--;
+        tell_others(self, i, wait_status);
         const launch_observer *observer = &self->options->observer;
         if (observer->ended) observer->ended(observer->context, i, wait_status);
         return i;

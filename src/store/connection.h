@@ -40,10 +40,11 @@ typedef struct parked {
     store_request request;
 } parked;
 
-/* A rank whose connection ended without a goodbye: whoever waits for a key may wait for this rank. */
+/* A rank that is gone without a goodbye: whoever waits for a key may wait for this rank. */
 typedef struct lost_rank {
     struct lost_rank *next;
-    store_hello hello;
+    int rank;
+    char what[160]; /* became of it */
 } lost_rank;
 
 /*   peers     changed, and their sockets closed, with the lock of base/live.h held: so a forked child finds them whole */

@@ -18,6 +18,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -81,8 +82,6 @@ static bool is_rank(const peer *judged) {
     return judged->proof.heard > 0 && !judged->is_unproved && judged->proof.hello.rank >= 0;
 }
 
-static void note_loss(store_server *server, const store_hello *hello);
-
 void peer_close(peer *closing) {
     if (closing->is_closing) return;
     closing->is_closing = true;
@@ -100,7 +99,9 @@ void peer_close(peer *closing) {
     *link = closing->next;
     close(closing->socket);
     ls_live_unlock();
-    if (is_lost) note_loss(server, &hello);
+    if (is_lost)
+        store_server_lost(server, hello.rank, "rank %d (%s, process %d) is gone: its connection to the store has ended",
+                          (int)hello.rank, hello.host, (int)hello.process);
     if (is_member) atomic_fetch_sub_explicit(&server->members, 1, memory_order_release);
 }
 
@@ -233,15 +234,18 @@ static void wake(store_server *server, const char *key) {
 /* --- ranks that are gone --------------------------------------------------------------------------------------------- */
 
 static ls_status fail_lost(const lost_rank *lost) {
-    return ls_fail(LS_ERR_PEER_LOST, "rank %d (%s, process %d) is gone: its connection to the store has ended",
-                   (int)lost->hello.rank, lost->hello.host, (int)lost->hello.process);
+    return ls_fail(LS_ERR_PEER_LOST, "%s", lost->what);
 }
 
-/* Ends all waits. An answer may end a connection, and with it others that are parked: so start anew each time. */
-static void note_loss(store_server *server, const store_hello *hello) {
+/* An answer may end a connection, and with it others that are parked: so start anew each time. */
+void store_server_lost(store_server *server, int rank, const char *what, ...) {
     lost_rank *made = ls_alloc(sizeof *made);
     if (!made) return; /* then the limits of the waits tell */
-    *made = (lost_rank){.next = server->lost, .hello = *hello};
+    *made = (lost_rank){.next = server->lost, .rank = rank};
+    va_list arguments;
+    va_start(arguments, what);
+    vsnprintf(made->what, sizeof made->what, what, arguments);
+    va_end(arguments);
     server->lost = made;
     while (server->waiting) {
         parked *each = server->waiting;
@@ -256,7 +260,7 @@ void server_welcome(store_server *server, const store_hello *hello) {
     atomic_fetch_add_explicit(&server->members, 1, memory_order_relaxed);
     for (lost_rank **link = &server->lost; *link;) {
         lost_rank *each = *link;
-        if (each->hello.rank != hello->rank) {
+        if (each->rank != hello->rank) {
             link = &each->next;
             continue;
         }

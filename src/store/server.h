@@ -33,6 +33,11 @@ ls_status store_server_add_door(store_server *server, int *worker_end);
 /* Serves `socket`, a connection of a member: nothing is to be proved. The server's from now on, also on an error. */
 ls_status store_server_add_connection(store_server *server, int socket);
 
+/* A rank is gone without a goodbye: ends all waits for keys, now and later, with LS_ERR_PEER_LOST and a sentence: "rank 1
+ * (process 77) is gone: it was killed by SIGKILL". A rank that connects over a listener and loses its connection is noticed
+ * by the server itself. */
+void store_server_lost(store_server *server, int rank, const char *what, ...) LS_PRINTF(3, 4);
+
 /* How many connections of ranks, which came over its listeners, it has. Any thread. */
 int store_server_members(const store_server *server);
 

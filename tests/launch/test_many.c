@@ -1,0 +1,42 @@
+/* Many ranks on one host, and one that is killed before it has met the others. */
+#include "support/ranks.h"
+
+#include "base/clock.h"
+
+#include <signal.h>
+#include <string.h>
+
+static void sixty_four_ranks_run_every_collective(void **state) {
+    (void)state;
+    const char *const arguments[] = {"all", NULL};
+    ls_ranks *ranks = ls_ranks_run(&(ls_ranks_options){.ranks = 64, .program = "worker_many", .arguments = arguments});
+    assert_ranks_succeeded(ranks);
+    for (int rank = 0; rank < 64; rank++) assert_non_null(strstr(ls_ranks_output(ranks, rank), "of 64 is done"));
+    ls_ranks_close(&ranks);
+}
+
+/* It has left nothing in the store that could tell. */
+static void a_rank_killed_before_it_met_anybody_is_named_at_once(void **state) {
+    (void)state;
+    const char *const arguments[] = {"early", NULL};
+    const int64_t start_ns = ls_now_ns();
+    ls_ranks *ranks = ls_ranks_run(&(ls_ranks_options){.ranks = 3, .program = "worker_many", .arguments = arguments});
+    assert_true(ls_now_ns() - start_ns < 10 * LS_NS_PER_S);
+    assert_int_equal(ls_ranks_exit_code(ranks, 1), 128 + SIGKILL);
+    for (int rank = 0; rank < 3; rank += 2) {
+        if (!strstr(ls_ranks_output(ranks, rank), "LS_ERR_PEER_LOST")) ls_ranks_print(ranks);
+        assert_non_null(strstr(ls_ranks_output(ranks, rank), "error LS_ERR_PEER_LOST"));
+        assert_non_null(strstr(ls_ranks_output(ranks, rank), "rank 1 (process "));
+        assert_non_null(strstr(ls_ranks_output(ranks, rank), "killed by signal 9 (SIGKILL)"));
+        assert_int_equal(ls_ranks_exit_code(ranks, rank), 3);
+    }
+    ls_ranks_close(&ranks);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sixty_four_ranks_run_every_collective),
+        cmocka_unit_test(a_rank_killed_before_it_met_anybody_is_named_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
