@@ -54,9 +54,14 @@ typedef struct ls_group_options {
 
     int64_t timeout_ms; /* limit of one operation, from its launch; 0: 30 minutes; LS_FOREVER */
 
-    /* What carries the group: "shm", shared memory of one host, or "mpi". NULL: what LOCKSTEP_BACKEND names, else mpi under
-     * mpirun or mpiexec and where the program has initialised MPI, shm otherwise. */
+    /* What carries the group: "shm", shared memory of one host; "tcp", connections between any hosts, and shared memory
+     * inside each; "mpi"; "nccl". NULL: what LOCKSTEP_BACKEND names, else mpi under mpirun or mpiexec and where the program
+     * has initialised MPI, shm where all ranks are on one host, and tcp otherwise. */
     const char *backend;
+
+    /* Over tcp, lets an all-reduce add in whatever order is fastest (a ring, recursive doubling, halving and doubling).
+     * Replicas are still equal, and so are reruns; other sizes may give other bits. The same on all ranks. */
+    bool relaxed_order;
 } ls_group_options;
 
 /* Opens the group of all ranks and waits for them. `options` NULL means all defaults: the environment of `lockstep

@@ -60,6 +60,7 @@ typedef struct backend_place {
     int rank, world_size;
     const char *prefix;       /* of keys in the store: no other group uses it; valid during `open` */
     const char *stale_prefix; /* of these ranks' opening before, which may have left a key; NULL: none */
+    bool relaxed_order;       /* as in ls_group_options */
     int64_t timeout_ms;       /* how long `open` may take, and when that ends */
     int64_t deadline_ns;
     void *parent;     /* state of the group that this one is made of; NULL: the group of all ranks */

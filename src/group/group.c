@@ -99,6 +99,7 @@ ls_group *group_create(const ls_group_options *options, const ls_backend *backen
     group->rank = options->rank;
     group->world_size = options->world_size;
     group->timeout_ms = options->timeout_ms ? options->timeout_ms : GROUP_DEFAULT_TIMEOUT_MS;
+    group->relaxed_order = options->relaxed_order;
     group->store = options->store ? ls_store_keep(options->store) : NULL;
     group->live.forked = forked;
     group->opener = pthread_self();
@@ -132,6 +133,7 @@ ls_status group_open_state(ls_group *group, const char *stale_prefix, const grou
                                  .prefix = group->prefix,
                                  .stale_prefix = stale_prefix,
                                  .timeout_ms = group->timeout_ms,
+                                 .relaxed_order = group->relaxed_order,
                                  .deadline_ns = ls_deadline_after_ms(group->timeout_ms),
                                  .parent = origin ? origin->parent->state : NULL,
                                  .ranks = origin ? origin->ranks : NULL,

@@ -9,8 +9,8 @@
  *              something. Who drives looks at them after a full barrier, as they look at the driver after theirs.
  *   under the driver    launched, current; functions that need it assert LS_ASSERT_DRIVER
  *   is_lost    set once, after `failure`; read by all (acquire)
- *   fixed before the group is handed out    backend, state, rank, world_size, store, prefix, timeout_ms, may_spin,
- *              drivers, opener                                                                                       */
+ *   fixed before the group is handed out    backend, state, rank, world_size, store, prefix, timeout_ms,
+ *              relaxed_order, may_spin, drivers, opener                                                              */
 #ifndef LS_GROUP_GROUP_H
 #define LS_GROUP_GROUP_H
 
@@ -42,6 +42,7 @@ struct ls_group {
     void *state;
     int rank, world_size;
     int64_t timeout_ms;
+    bool relaxed_order;
     bool may_spin;          /* the host has a processor for every rank */
     bool progress_may_spin; /* and one to spare */
     bool owns_trace;

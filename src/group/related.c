@@ -43,8 +43,11 @@ ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group) {
     *duplicate = NULL;
     LS_TRY(group_check(group));
     if (group->lanes) return duplicate_lanes(duplicate, group);
-    const ls_group_options options = {
-        .store = group->store, .rank = group->rank, .world_size = group->world_size, .timeout_ms = group->timeout_ms};
+    const ls_group_options options = {.store = group->store,
+                                      .rank = group->rank,
+                                      .world_size = group->world_size,
+                                      .timeout_ms = group->timeout_ms,
+                                      .relaxed_order = group->relaxed_order};
     ls_group *copy = group_create(&options, group->backend);
     group_origin origin = {.parent = group};
     ls_status status = group_agree(group, GROUP_DUPLICATE, 0, copy ? LS_OK : LS_ERR_MEMORY, &origin.number);
@@ -105,8 +108,11 @@ static void make_stranger(ls_group *sub, const ls_group *parent, const int *rank
 /* Collective in `parent`. This rank is ranks[own]; negative: it is left out. `said` is the digest of what all ranks should have said alike. */
 static ls_status open_subgroup(ls_group **result, ls_group *parent, const int *ranks, int count, int own,
                                uint64_t said) {
-    const ls_group_options options = {
-        .store = parent->store, .rank = own, .world_size = count, .timeout_ms = parent->timeout_ms};
+    const ls_group_options options = {.store = parent->store,
+                                      .rank = own,
+                                      .world_size = count,
+                                      .timeout_ms = parent->timeout_ms,
+                                      .relaxed_order = parent->relaxed_order};
     const bool is_alone = own < 0 || (count == 1 && !parent->backend->has_device_memory);
     ls_group *sub = group_create(&options, is_alone ? &solo_backend : parent->backend);
     group_origin origin = {.parent = parent, .ranks = ranks};

@@ -203,8 +203,8 @@ static ls_status check(const backend_place *place, const tcp_card *own, tcp_card
         if (card->version != own->version || card->place_count > TCP_MOST_PLACES)
             return ls_fail(LS_ERR_MISMATCH, "rank %d runs another version of Lockstep than rank %d", rank, place->rank);
         if (card->relaxed_order != cards[0].relaxed_order)
-            return ls_fail(LS_ERR_MISMATCH, "rank %d and rank 0 do not agree on relaxed_order; set it on all ranks alike",
-                           rank);
+            return ls_fail(LS_ERR_MISMATCH,
+                           "rank %d and rank 0 do not agree on relaxed_order; set it on all ranks alike", rank);
         card->host_id[sizeof card->host_id - 1] = card->host[sizeof card->host - 1] = '\0';
     }
     return LS_OK;
