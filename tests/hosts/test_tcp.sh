@@ -22,4 +22,16 @@ rm -f "$folder"/rank.* "$folder"/code.*
 meet_at=fd77::1
 ranks "1 2 2" "$2/tests/worker_table" 8
 all_done "1 2 2, by IPv6"
+
+# Between hosts goes what hosts have to say to each other, however many ranks they have: of an all-reduce of n bytes over two
+# hosts n bytes each way, not more (the rest is meeting, heads and acknowledgements).
+sent_bytes() { on 1 cat /sys/class/net/eth0/statistics/tx_bytes; }
+meet_at=
+bytes=16000000
+before=$(sent_bytes)
+rm -f "$folder"/rank.* "$folder"/code.*
+ranks "1 1 1 2 2 2" "$2/bench/hosts_all_reduce" $bytes 1
+all_done "1 1 1 2 2 2"
+sent=$(($(sent_bytes) - before))
+[ $sent -ge $bytes ] && [ $sent -le $((bytes + bytes / 10)) ] || wrong "host 1 sent $sent bytes for an all-reduce of $bytes"
 exit $result
