@@ -14,13 +14,12 @@ typedef struct trial {
     ls_op op;
     int ranks, root;
     size_t count;
-    algorithm_name name; /* ALGORITHM_COUNT: as it is chosen */
     bool is_in_place, is_relaxed;
     uint64_t seed;
 } trial;
 
 typedef struct block {
-    char *bytes, *expected; /* [size], and a guard */
+    char *bytes, *initial, *expected; /* [size], and a guard */
     size_t size;
 } block;
 
@@ -79,10 +78,17 @@ static void size_memory(const trial *t, int rank, rank_memory *m) {
 
 static void make_block(block *b) {
     b->bytes = malloc(b->size + GUARD_BYTES);
+    b->initial = malloc(b->size + GUARD_BYTES);
     b->expected = malloc(b->size + GUARD_BYTES);
     assert_non_null(b->bytes);
+    assert_non_null(b->initial);
     assert_non_null(b->expected);
     memset(b->bytes, 0x5a, b->size + GUARD_BYTES);
+}
+
+static void keep_block(const block *b) {
+    memcpy(b->initial, b->bytes, b->size + GUARD_BYTES);
+    memcpy(b->expected, b->bytes, b->size + GUARD_BYTES);
 }
 
 /* What is there at the beginning, and, for now, expected at the end. */
@@ -102,8 +108,13 @@ static void lay_out(const trial *t, int rank, rank_memory *m) {
         fill(m->send, t, rank, 0, send_size);
     else
         fill(m->data, t, rank, 0, m->received.size);
-    memcpy(m->sent.expected, m->sent.bytes, m->sent.size + GUARD_BYTES);
-    memcpy(m->received.expected, m->received.bytes, m->received.size + GUARD_BYTES);
+    keep_block(&m->sent);
+    keep_block(&m->received);
+}
+
+static void restore(rank_memory *m) {
+    memcpy(m->sent.bytes, m->sent.initial, m->sent.size + GUARD_BYTES);
+    memcpy(m->received.bytes, m->received.initial, m->received.size + GUARD_BYTES);
 }
 
 /* --- what should come out ------------------------------------------------------------------------------------------------ */
@@ -160,10 +171,12 @@ static void check(rank_memory *m) {
 }
 
 static void release(rank_memory *m) {
-    free(m->sent.bytes);
-    free(m->sent.expected);
-    free(m->received.bytes);
-    free(m->received.expected);
+    block *blocks[] = {&m->sent, &m->received};
+    for (int i = 0; i < 2; i++) {
+        free(blocks[i]->bytes);
+        free(blocks[i]->initial);
+        free(blocks[i]->expected);
+    }
 }
 
 /* --- running ------------------------------------------------------------------------------------------------------------- */
@@ -206,9 +219,23 @@ static void check_near(const trial *t, const rank_memory *m) {
     assert_memory_equal(m->received.bytes + m->received.size, m->received.expected + m->received.size, GUARD_BYTES);
 }
 
+static void check_all(const trial *t, rank_memory *memories) {
+    for (int rank = 0; rank < t->ranks; rank++) {
+        if (!is_rounded(t))
+            check(&memories[rank]);
+        else if (rank == 0)
+            check_near(t, &memories[rank]);
+        else
+            assert_memory_equal(memories[rank].data, memories[0].data, memories[0].received.size);
+    }
+}
+
+/* By each algorithm that carries it, and by the one that is chosen. */
 static void run_trial(world *w, const trial *t) {
     rank_memory memories[MOST_RANKS] = {0};
     group_call calls[MOST_RANKS] = {0};
+    const collective_shape shape = {
+        .kind = t->kind, .bytes = row_bytes(t), .world_size = t->ranks, .is_relaxed = t->is_relaxed};
     for (int rank = 0; rank < t->ranks; rank++) {
         lay_out(t, rank, &memories[rank]);
         if (t->kind == GROUP_ALL_REDUCE && rank > 0)
@@ -217,14 +244,11 @@ static void run_trial(world *w, const trial *t) {
             expect_data(memories[rank].expected_data, t, rank);
         calls[rank] = call_of(t, &memories[rank]);
     }
-    world_run(w, calls, t->name);
-    for (int rank = 0; rank < t->ranks; rank++) {
-        if (!is_rounded(t))
-            check(&memories[rank]);
-        else if (rank == 0)
-            check_near(t, &memories[rank]);
-        else
-            assert_memory_equal(memories[rank].data, memories[0].data, memories[0].received.size);
+    for (int name = 0; name <= ALGORITHM_COUNT; name++) {
+        if (name < ALGORITHM_COUNT && !algorithm_carries((algorithm_name)name, &shape)) continue;
+        for (int rank = 0; rank < t->ranks; rank++) restore(&memories[rank]);
+        world_run(w, calls, (algorithm_name)name);
+        check_all(t, memories);
     }
     for (int rank = 0; rank < t->ranks; rank++) release(&memories[rank]);
 }
@@ -242,7 +266,7 @@ static const size_t sizes[] = {0, 1, 8, 65, 1000, 4097, 40000, 300001, 1100000};
 
 /* A trial of random type, op, root and place. */
 static trial draw_trial(uint64_t seed, group_kind kind, int ranks, size_t bytes, bool is_relaxed) {
-    trial t = {.kind = kind, .ranks = ranks, .seed = seed, .is_relaxed = is_relaxed, .name = ALGORITHM_COUNT};
+    trial t = {.kind = kind, .ranks = ranks, .seed = seed, .is_relaxed = is_relaxed};
     uint64_t bits = mix(seed ^ mix((uint64_t)kind));
     do {
         t.dtype = (ls_dtype)(bits % LS_DTYPE_COUNT);
@@ -267,22 +291,16 @@ static uint64_t draw_seed(void) {
     return seed;
 }
 
-/* Each algorithm that carries the kind among so many ranks, at each size, and the one that is chosen. */
+/* Each size. Large data among some numbers of ranks; rows of everyone are large soon. */
 static void run_kind(group_kind kind, int ranks, bool is_relaxed, uint64_t seed) {
+    const size_t rows = has_rows_to_send(kind) || has_rows_to_receive(kind) ? (size_t)ranks : 1;
+    const size_t most = ranks > 5 ? 7 * LARGE_BYTES : (size_t)1200 << 10;
     world w;
     world_open(&w, ranks, is_relaxed, seed);
-    for (int size = 0; size < SIZES; size++)
-        for (int name = 0; name <= ALGORITHM_COUNT; name++) {
-            /* Large data among some numbers of ranks; rows of everyone are large soon. */
-            const size_t rows = has_rows_to_send(kind) || has_rows_to_receive(kind) ? (size_t)ranks : 1;
-            if (sizes[size] > LARGE_BYTES && (ranks > 5 || rows * sizes[size] > ((size_t)2 << 20))) continue;
-            if (ranks > 5 && rows * sizes[size] > 7 * LARGE_BYTES) continue;
-            trial t = draw_trial(seed = mix(seed), kind, ranks, sizes[size], is_relaxed);
-            const collective_shape shape = {
-                .kind = kind, .bytes = row_bytes(&t), .world_size = ranks, .is_relaxed = is_relaxed};
-            t.name = (algorithm_name)name;
-            if (name == ALGORITHM_COUNT || algorithm_carries(t.name, &shape)) run_trial(&w, &t);
-        }
+    for (int size = 0; size < SIZES && rows * sizes[size] <= most; size++) {
+        const trial t = draw_trial(seed = mix(seed), kind, ranks, sizes[size], is_relaxed);
+        run_trial(&w, &t);
+    }
     world_close(&w);
 }
 
