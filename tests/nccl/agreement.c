@@ -7,6 +7,7 @@
 #include "group/backend/nccl/declared.h"
 
 #define SAME(ours, theirs) _Static_assert((long long)(ours) == (long long)(theirs), #ours " is not " #theirs)
+/* Types take no parentheses. NOLINTBEGIN(bugprone-macro-parentheses) */
 #define SAME_TYPE(ours, theirs) _Static_assert(_Generic((theirs){0}, ours : 1, default : 0), #ours " is not " #theirs)
 
 SAME(NCCL_SUCCESS, ncclSuccess);
@@ -75,3 +76,4 @@ SAME_TYPE(cuda_event, CUevent);
 
 NCCL_FUNCTIONS(CHECK)
 CUDA_FUNCTIONS(CHECK)
+/* NOLINTEND(bugprone-macro-parentheses) */

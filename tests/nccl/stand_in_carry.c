@@ -49,12 +49,12 @@ static char *combine_row(const meeting *of, int size, int row) {
     static const ls_op ops[] = {LS_SUM, LS_PRODUCT, LS_MAX, LS_MIN, LS_AVERAGE}; /* in NCCL's order */
     const carried *call = &of->calls[0];
     const size_t element_bytes = carried_element_bytes(call->type);
-    const void *sources[STAND_IN_RANKS] = {NULL};
+    const void *sources[STAND_IN_RANKS];
     char *combined = malloc(call->count * element_bytes);
     if (!combined) abort();
     for (size_t i = 0; i < call->count; i++) {
         const size_t at = ((size_t)row * call->count + i) * element_bytes;
-        for (int rank = 0; rank < size; rank++) sources[rank] = of->calls[rank].send + at;
+        for (int rank = 0; rank < STAND_IN_RANKS; rank++) sources[rank] = of->calls[rank % size].send + at;
         expect_element(combined + i * element_bytes, dtype_of(call->type), ops[call->op], sources, size);
     }
     return combined;
@@ -160,7 +160,7 @@ void carry_collective(nccl_comm comm, const carried *call, cuda_stream stream) {
 
 /* --- messages ------------------------------------------------------------------------------------------------------- */
 
-static letter *post(const nccl_comm comm, const carried *call) {
+static letter *post(nccl_comm comm, const carried *call) {
     letter *posted = calloc(1, sizeof *posted), **link = &comm->clique->letters;
     if (!posted) abort();
     *posted = (letter){.from = comm->rank, .to = call->peer, .call = *call};
@@ -170,7 +170,7 @@ static letter *post(const nccl_comm comm, const carried *call) {
 }
 
 /* False: it has not come yet. */
-static bool read_letter(const nccl_comm comm, const carried *call) {
+static bool read_letter(nccl_comm comm, const carried *call) {
     letter *found = comm->clique->letters;
     while (found && (found->is_read || found->from != call->peer || found->to != comm->rank)) found = found->next;
     if (!found) return false;

@@ -210,7 +210,7 @@ cuda_result cuCtxGetDevice(cuda_device *device) {
 cuda_result cuDevicePrimaryCtxRetain(cuda_context *context, cuda_device device) {
     ENTER();
     stand_in_acquire();
-    contexts[device].device = device;
+    if (contexts[device].holders == 0) contexts[device].device = device;
     contexts[device].holders++;
     stand_in_let_go();
     stand_in_count_live(1);

@@ -111,30 +111,31 @@ void stand_in_read(void *to, const void *from, size_t bytes) {
 
 /* --- the driver's functions ----------------------------------------------------------------------------------------- */
 
-#define ENTER_CURRENT(device)                               \
+/* Leaves the current one in `device`. */
+#define ENTER_ON_DEVICE()                                   \
     const unsigned enter_result = stand_in_enter(__func__); \
     if (enter_result) return enter_result;                  \
     const int device = stand_in_current_device(__func__);   \
     if (device < 0) return 201
 
 static void *pointer_of(cuda_pointer pointer) {
-    return (void *)(uintptr_t)pointer;
+    return (void *)(uintptr_t)pointer; /* NOLINT(performance-no-int-to-ptr): CUDA's are numbers */
 }
 
 cuda_result cuMemAlloc_v2(cuda_pointer *pointer, size_t bytes) {
-    ENTER_CURRENT(device);
+    ENTER_ON_DEVICE();
     *pointer = (cuda_pointer)(uintptr_t)stand_in_allocate(device, bytes);
     return 0;
 }
 
 cuda_result cuMemFree_v2(cuda_pointer pointer) {
-    ENTER_CURRENT(device);
+    ENTER_ON_DEVICE();
     stand_in_free(pointer_of(pointer));
     return 0;
 }
 
 cuda_result cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags) {
-    ENTER_CURRENT(device);
+    ENTER_ON_DEVICE();
     if (flags != CUDA_HOST_MEMORY_OF_ALL_CONTEXTS) stand_in_complain("cuMemHostAlloc with flags %u", flags);
     block *made = calloc(1, sizeof *made);
     if (!made || !(made->address = malloc(bytes))) abort();
@@ -147,7 +148,7 @@ cuda_result cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags) {
 }
 
 cuda_result cuMemFreeHost(void *pointer) {
-    ENTER_CURRENT(device);
+    ENTER_ON_DEVICE();
     block *found = unlist(pointer);
     if (!found) return 1;
     free(found->address);
@@ -156,7 +157,7 @@ cuda_result cuMemFreeHost(void *pointer) {
 }
 
 cuda_result cuPointerGetAttribute(void *value, cuda_attribute attribute, cuda_pointer pointer) {
-    ENTER_CURRENT(device);
+    ENTER_ON_DEVICE();
     stand_in_acquire();
     const block *found = find(pointer_of(pointer), 1);
     const int of = found ? found->device : -2;
@@ -206,7 +207,7 @@ static cuda_result put_copy(const char *function, int device, cuda_stream stream
 }
 
 cuda_result cuMemsetD8Async(cuda_pointer to, unsigned char value, size_t bytes, cuda_stream stream) {
-    ENTER_CURRENT(device);
+    ENTER_ON_DEVICE();
     stand_in_acquire();
     char *at = stand_in_reach(__func__, device, pointer_of(to), bytes);
     const cuda_result result = put_copy(__func__, device, stream, (copy){.to = at, .value = value, .bytes = bytes});
@@ -226,16 +227,16 @@ static cuda_result copy_between(const char *function, int to_device, void *to, i
 }
 
 cuda_result cuMemcpyHtoDAsync_v2(cuda_pointer to, const void *from, size_t bytes, cuda_stream stream) {
-    ENTER_CURRENT(device);
+    ENTER_ON_DEVICE();
     return copy_between(__func__, device, pointer_of(to), -1, from, bytes, stream);
 }
 
 cuda_result cuMemcpyDtoHAsync_v2(void *to, cuda_pointer from, size_t bytes, cuda_stream stream) {
-    ENTER_CURRENT(device);
+    ENTER_ON_DEVICE();
     return copy_between(__func__, -1, to, device, pointer_of(from), bytes, stream);
 }
 
 cuda_result cuMemcpyDtoDAsync_v2(cuda_pointer to, cuda_pointer from, size_t bytes, cuda_stream stream) {
-    ENTER_CURRENT(device);
+    ENTER_ON_DEVICE();
     return copy_between(__func__, device, pointer_of(to), device, pointer_of(from), bytes, stream);
 }

@@ -2,6 +2,7 @@
 #include "nccl/on_gpus.h"
 
 #include "base/clock.h"
+#include "base/wait.h"
 
 #define SOON_MS 1500
 
@@ -149,6 +150,26 @@ static void an_init_that_never_ends_is_a_timeout(void **state) {
     run_ranks(2, open_in_vain, NULL);
 }
 
+static void leave_before_all_are_connected(const ls_rank *rank) {
+    if (rank->rank == 1) {
+        ls_group *early = open_on_gpu(rank);
+        ls_group_close(&early);
+        ls_sleep_until(ls_now_ns() + 300 * LS_NS_PER_MS); /* rank 0 looks into the store meanwhile */
+        stand_in_set_async_error(0, 0);
+        return;
+    }
+    stand_in_set_async_error(0, NCCL_IN_PROGRESS);
+    ls_group *group = open_on_gpu(rank);
+    assert_int_equal(ls_group_barrier(group, NULL), LS_ERR_PEER_LOST);
+    assert_error_says("left the group before it had done its part of operation 1, barrier");
+    ls_group_close(&group);
+}
+
+static void a_rank_may_leave_before_all_are_connected(void **state) {
+    (void)state;
+    run_ranks(2, leave_before_all_are_connected, NULL);
+}
+
 /* --- which GPU --------------------------------------------------------------------------------------------------------- */
 
 static void open_with_device_current(const ls_rank *rank) {
@@ -205,6 +226,7 @@ int main(void) {
         gpu_test(two_ranks_on_one_gpu_are_told_so),
         gpu_test(ranks_that_do_not_come_are_named),
         gpu_test(an_init_that_never_ends_is_a_timeout),
+        gpu_test(a_rank_may_leave_before_all_are_connected),
         gpu_test(the_group_is_on_the_gpu_that_the_thread_has_chosen),
         gpu_test(without_one_it_is_on_that_of_its_local_rank),
     };

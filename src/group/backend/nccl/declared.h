@@ -137,7 +137,9 @@ typedef enum cuda_numbers {
     X(copy, cuMemcpyDtoDAsync_v2, cuda_result, (cuda_pointer, cuda_pointer, size_t, cuda_stream))    \
     X(pointer_attribute, cuPointerGetAttribute, cuda_result, (void *, cuda_attribute, cuda_pointer))
 
-#define LS_MEMBER(member, symbol, result, parameters) result(*member) parameters;
+/* Types take no parentheses. */
+#define LS_MEMBER(member, symbol, result, parameters) \
+    result(*member) parameters; /* NOLINT(bugprone-macro-parentheses) */
 
 typedef struct nccl_functions {
     NCCL_FUNCTIONS(LS_MEMBER)

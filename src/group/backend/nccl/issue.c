@@ -60,7 +60,7 @@ static nccl_result reduce_and_scatter(const nccl_group *nccl, const group_call *
 /* NCCL has no barrier: a sum of one byte a rank, of the stage. */
 static nccl_result barrier(const nccl_group *nccl, const group_call *call) {
     (void)call;
-    void *byte = (void *)(uintptr_t)nccl->moved.device;
+    void *byte = nccl_memory_at(nccl->moved.device);
     return nccl->nccl.all_reduce(byte, byte, 1, NCCL_UINT8, NCCL_SUM, nccl->comm, nccl->stream);
 }
 

@@ -41,11 +41,10 @@ static ls_status find_cuda(void *library, const char *name, cuda_functions *func
 }
 
 /* Asked before other functions are looked for: an old library lacks some. */
-static ls_status check_version(void *library, const char *name) {
-    nccl_result (*get_version)(int *code) = NULL;
+static ls_status check_version(void *library, const char *name, nccl_functions *functions) {
     int code = 0;
-    LS_TRY(find_function(library, name, "ncclGetVersion", &get_version));
-    if (get_version(&code) != NCCL_SUCCESS)
+    LS_TRY(find_function(library, name, "ncclGetVersion", &functions->get_version));
+    if (functions->get_version(&code) != NCCL_SUCCESS)
         return ls_fail(LS_ERR_UNSUPPORTED, "%s does not tell its version: is it an NCCL?", name);
     if (code >= NCCL_OLDEST_VERSION) return LS_OK;
     const bool is_short = code < 10000;
@@ -64,7 +63,7 @@ static ls_status open_nccl(nccl_functions *functions) {
                               : "NVIDIA's NCCL brings it (packages libnccl2 and nvidia-nccl-cu12); where the loader "
                                 "does not find it, LOCKSTEP_NCCL names the file",
                         &library));
-    LS_TRY(check_version(library, name));
+    LS_TRY(check_version(library, name, functions));
     return find_nccl(library, name, functions);
 }
 

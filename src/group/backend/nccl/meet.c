@@ -127,15 +127,13 @@ static ls_status too_late(nccl_group *nccl, const backend_place *place) {
                    nccl->rank, nccl->world_size, place->timeout_ms);
 }
 
-/* Another rank's failure. */
+/* Another rank's failure. One that left in good health was connected, and so are we in a moment. */
 static ls_status look(nccl_group *nccl, int64_t now_ns) {
     if (!nccl->store || now_ns - nccl->looked_ns < LOOK_NS) return LS_OK;
     nccl->looked_ns = now_ns;
     const ls_status status = nccl_read_notice(nccl);
     if (status != LS_OK) return status == LS_END ? LS_OK : status;
-    if (nccl->notice.why.status != LS_OK) return ls_error_raise(&nccl->notice.why);
-    return ls_fail(LS_ERR_PEER_LOST, "rank %d: %s left while the group was being opened", nccl->rank,
-                   nccl->notice.why.text);
+    return ls_error_raise(&nccl->notice.why);
 }
 
 static ls_status await_connection(nccl_group *nccl, const backend_place *place) {

@@ -134,7 +134,7 @@ static ls_status allocate_cleared(nccl_group *nccl, nccl_memory *memory, size_t 
     if (nccl->cuda.allocate(&memory->block, bytes + page) != CUDA_SUCCESS_CODE)
         return ls_fail(LS_ERR_MEMORY, "rank %d: GPU %d has no %zu bytes left for group memory", nccl->rank,
                        nccl->device, bytes);
-    memory->base = (void *)(uintptr_t)(memory->block + (page - memory->block % page) % page);
+    memory->base = nccl_memory_at(memory->block + (page - memory->block % page) % page);
     CUDA_TRY(nccl, fill(memory->block, 0, bytes + page, nccl->stream), "clearing group memory");
     return nccl_drain(nccl, "clearing group memory");
 }
@@ -159,7 +159,7 @@ ls_status nccl_allocate(void *state, size_t bytes, void **base) {
     nccl_memory *memory = ls_alloc(sizeof *memory);
     ls_status status = memory ? allocate_cleared(nccl, memory, bytes) : LS_ERR_MEMORY;
     status = group_agree(nccl->group, GROUP_ALLOCATE, bytes, status, &number);
-    if (status == LS_OK) {
+    if (status == LS_OK && memory) {
         list_memory(nccl, memory);
         *base = memory->base;
     } else if (memory) {

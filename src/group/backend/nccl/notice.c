@@ -24,7 +24,7 @@
 void nccl_abort(nccl_group *nccl) {
     cuda_context none = NULL;
     ls_mutex_lock(&nccl->lock);
-    const nccl_comm comm = nccl->comm;
+    nccl_comm comm = nccl->comm;
     nccl->comm = NULL;
     ls_mutex_unlock(&nccl->lock);
     if (!comm) return;

@@ -125,13 +125,13 @@ static cuda_result stage_call(nccl_group *nccl, nccl_scratch *s) {
     s->home = NULL;
     if (sent && !nccl_is_on_device(nccl, call->send)) {
         result = copy_to_stage(nccl, &nccl->sent, call->send, sent);
-        call->send = (void *)(uintptr_t)nccl->sent.device;
+        call->send = nccl_memory_at(nccl->sent.device);
     }
     if (result != CUDA_SUCCESS_CODE || !moved || nccl_is_on_device(nccl, call->data)) return result;
     if (nccl_reads_data(call)) result = copy_to_stage(nccl, &nccl->moved, call->data, moved);
     s->home = call->data;
     s->home_bytes = moved;
-    call->data = (void *)(uintptr_t)nccl->moved.device;
+    call->data = nccl_memory_at(nccl->moved.device);
     return result;
 }
 

@@ -96,6 +96,11 @@ typedef struct nccl_group {
     ls_word bell;
 } nccl_group;
 
+/* CUDA's addresses are numbers. */
+static inline void *nccl_memory_at(cuda_pointer address) {
+    return (void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr) */
+}
+
 /* load.c: opens both libraries and finds a GPU. Errors: LS_ERR_UNSUPPORTED names what is missing and how to get it. */
 ls_status nccl_load(nccl_group *nccl);
 
