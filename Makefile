@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 # $(call build,FOLDER,FLAGS,TARGETS)
 build = cmake -S . -B $(1) $(CMAKE_FLAGS) $(2) > /dev/null && cmake --build $(1) -j$(JOBS) $(addprefix --target ,$(3))
 
-.PHONY: build deps test train check-asan check-tsan check-arm64 fuzz bench format lint shape symbols install clean help
+.PHONY: build deps test train check-asan check-tsan check-arm64 fuzz bench bench-peers format lint shape symbols install clean help
 
 build: ## only builds (no root), after saying what is missing and what it would bring
 	@scripts/deps.sh --check build
@@ -52,7 +52,12 @@ fuzz: ## each fuzzer for FUZZ_SECONDS (60), then the coverage it reached
 bench: ## the benchmarks, side by side with what else is installed
 	@scripts/deps.sh build test
 	@$(call build,build)
+	@scripts/bench-peers.sh --installed build-peers
 	@build/bin/lockstep bench all-reduce --ranks 2
+
+bench-peers: ## installs what `lockstep bench all-reduce` is measured beside into build-peers (from PyPI: some GB)
+	@scripts/deps.sh build test
+	@scripts/bench-peers.sh build-peers
 
 SOURCES = $(shell find include src tests examples bench -name '*.[ch]' 2>/dev/null)
 format: ## formats all sources in place

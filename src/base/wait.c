@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -54,6 +55,10 @@ int ls_events_wait(int events, struct epoll_event *found, int most, int64_t dead
     LS_ASSERT_NONE_HELD();
     const int count = epoll_wait(events, found, most, timeout_until(deadline_ns));
     return count > 0 ? count : 0;
+}
+
+void ls_yield(void) {
+    sched_yield();
 }
 
 void ls_sleep_until(int64_t deadline_ns) {

@@ -58,6 +58,9 @@ static inline void ls_full_barrier(void) {
 #endif
 }
 
+/* Lets the others go first who want this processor, for one turn; for spinning where there are more threads than processors. */
+void ls_yield(void);
+
 /* Tells the processor that this is a spinning loop. */
 static inline void ls_spin_hint(void) {
 #if defined(__x86_64__)

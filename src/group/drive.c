@@ -1,5 +1,6 @@
 /* drive.c: running operations. `poll` of a backend never waits; here is where we wait for peers: a few polls, then spinning
- * if the host has processors enough, then sleeping in slices, between which we look whether those we wait for are alive. */
+ * (with a turn for others between two polls where ranks share processors), then sleeping in slices, between which we look
+ * whether those we wait for are alive. */
 #include "group/group.h"
 
 #include "base/clock.h"
@@ -9,6 +10,8 @@
 
 /* Polls before anything else is done: a peer that is in step answers within them. */
 #define QUICK_POLLS 200
+/* The same where ranks share processors: what we wait for is more likely done by one that waits for ours. */
+#define QUICK_SHARED_POLLS 4
 /* Clock readings, at most, between two polls while we spin. */
 #define POLLS_PER_LOOK 16
 /* How long we spin: about as long as the operation's own work takes, since ranks that are in step are apart by no more. */
@@ -118,7 +121,7 @@ static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_stat
         group->backend->nudge(group->state);
     }
     /* The progress thread would spin on the processor that computes. */
-    const bool may_spin = yields ? group->progress_may_spin : group->may_spin;
+    const bool may_spin = !yields || group->progress_may_spin;
     if (may_spin && now_ns - waited->since_ns < spin_ns_for(op)) return BACKEND_PENDING;
 
     if (flight_is_wanted(&group->flight)) flight_write(group);
@@ -142,9 +145,13 @@ static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_stat
 /* A poll was in vain. */
 static backend_progress pause_or_wait(ls_group *group, backend_op *op, wait_state *waited, bool yields,
                                       int64_t deadline_ns) {
-    if (++waited->polls >= QUICK_POLLS && waited->polls % POLLS_PER_LOOK == 0)
+    const uint32_t quick = group->may_spin ? QUICK_POLLS : QUICK_SHARED_POLLS;
+    if (++waited->polls >= quick && waited->polls % POLLS_PER_LOOK == 0)
         return wait_a_little(group, op, waited, yields, deadline_ns);
-    ls_spin_hint();
+    if (waited->polls >= quick && !group->may_spin)
+        ls_yield();
+    else
+        ls_spin_hint();
     return BACKEND_PENDING;
 }
 

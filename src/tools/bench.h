@@ -1,30 +1,52 @@
-/* bench.h: the pieces of `lockstep bench`: the command collects records that ranks print, a line each. */
+/* bench.h: the pieces of `lockstep bench`. All-reduce: the command orders rounds of contenders, which are jobs of their own
+ * (bench/round.h), and sets them side by side. */
 #ifndef LS_TOOLS_BENCH_H
 #define LS_TOOLS_BENCH_H
 
 #include <lockstep/group.h>
 
+#include <sys/types.h>
+
 /* Each returns the exit code. */
 int bench_all_reduce_main(int argc, char **argv);   /* the command */
-int bench_all_reduce_worker(int argc, char **argv); /* one rank of it */
+int bench_all_reduce_worker(int argc, char **argv); /* one rank of the library's own job */
 int bench_startup_main(int argc, char **argv);
 int bench_startup_worker(int argc, char **argv);
 
-/* What a rank measured, in microseconds. */
-typedef struct bench_record {
-    char impl[24], memory[12], mode[12], pattern[12];
+/* --- bench_jobs.c: the library and its peers, each a job of its own ------------------------------------------------------ */
+
+#define BENCH_MOST_JOBS 16
+#define BENCH_MOST_RANKS 64
+
+typedef struct bench_job {
+    char impl[24], version[64];
     int ranks;
+    pid_t process;                /* of the program that started the ranks; 0: it has been waited for */
+    int orders[BENCH_MOST_RANKS]; /* where we write, a rank each */
+    int first;                    /* what the ranks open: descriptors for orders, then the one for answers */
+    int answers;                  /* where we read */
+    bool is_ready;                /* and has not failed since */
+} bench_job;
+
+/* One round of a job. */
+typedef struct bench_job_round {
+    const char *way;
     size_t bytes;
-    double median_us, best_us;
-    double ratio; /* to "reachable", the median over rounds; 0: not measured beside it */
-} bench_record;
+    bool is_fresh;
+    int operations;
+    double compute_us;
+    double median_us, best_us; /* what came out */
+} bench_job_round;
 
-/* As a JSON object with its newline, and back. */
-void bench_print(const bench_record *record);
-bool bench_parse(const char *line, bench_record *record);
+/* Starts the library's own job, and every peer in a folder of peers (NULL: none), each an executable DIR/PEER/start. Peers
+ * that do not come up are left out with a line on standard error. Returns how many there are, the library first, or 0. */
+int bench_jobs_start(bench_job *jobs, int ranks, size_t most_bytes, const char *peers);
+/* Returns false, and lets go of the job, when it failed. */
+bool bench_job_run(bench_job *job, bench_job_round *round);
+/* Ends all jobs and waits for them. */
+void bench_jobs_end(bench_job *jobs, int count);
 
-/* The sizes that are measured, ended by 0. */
-extern const size_t bench_sizes[];
+/* --- bench_yardstick.c ------------------------------------------------------------------------------------------------- */
 
 /* The yardstick: the two prototypes of an all-reduce of f32 sums between ranks of one host that set what is reachable. No
  * checks, no errors, no sleep: only data and flags. */

@@ -1,8 +1,9 @@
-/* bench_all_reduce.c: `lockstep bench all-reduce`: starts the ranks that measure, then Open MPI's program where there is one,
- * and shows what they print: as JSON lines, or as a table. */
+/* bench_all_reduce.c: `lockstep bench all-reduce`: lets the library, its yardstick and its peers run in turn, round by round,
+ * and shows their times side by side. A ratio is of one round: what disturbs a while disturbs both sides of it. The median of
+ * the rounds' ratios is what is shown. */
 #include "tools/bench.h"
 
-#include "launch/launch.h"
+#include "launch/cores.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -12,100 +13,199 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "Usage: lockstep bench all-reduce [--ranks N] [--most-bytes N] [--json]\n"
+    "Usage: lockstep bench all-reduce [OPTIONS]\n"
     "\n"
-    "Measures all-reduces of f32 sums between ranks of this host, from 4 bytes on, beside what is reachable (data and\n"
-    "flags in shared memory and nothing else, in the same processes in turn) and beside Open MPI where it is "
-    "installed.\n"
+    "Measures all-reduces of f32 sums between ranks of this host, beside what is reachable (data and flags in shared\n"
+    "memory and nothing else) and beside the peers that `make bench-peers` has installed.\n"
     "\n"
-    "  -n, --ranks N        how many ranks (default: 2)\n"
-    "      --most-bytes N   up to this size (default: 104857600)\n"
-    "      --json           a JSON object a line; else a table\n"
-    "  -h, --help           this text\n"
+    "  -n, --ranks N           how many ranks (default: 2)\n"
+    "      --least-bytes N     from this size (default: 4)\n"
+    "      --most-bytes N      up to this size (default: 104857600)\n"
+    "      --rounds N          how many rounds each contender has at each size (default: 20)\n"
+    "      --peers DIR|none    where the peers are (default: build-peers beside the build folder)\n"
+    "      --json              a JSON object a line; else a table\n"
+    "  -h, --help              this text\n"
     "\n"
-    "Times are microseconds of one call on rank 0: the median over rounds of each round's median. \"fresh\": each rank "
-    "has\n"
-    "just written its whole buffer. \"ratio\": to what is reachable, the median of the rounds' ratios.\n";
+    "Times are microseconds of one call on rank 0: the median over rounds of each round's median. \"fresh\": each "
+    "rank\n"
+    "has just written its whole buffer. \"overlap\": posted, computed twice as long as a blocking call takes (20 us "
+    "at\n"
+    "least), waited for; the computing is taken off. Ratios are to what is named, the medians of the rounds' ratios;\n"
+    "to what is reachable only where each rank has a processor.\n";
 
-void bench_print(const bench_record *record) {
-    printf("{\"bench\":\"all-reduce\",\"impl\":\"%s\",\"ranks\":%d,\"bytes\":%zu,\"memory\":\"%s\",\"mode\":\"%s\","
-           "\"pattern\":\"%s\",\"median_us\":%.3f,\"best_us\":%.3f,\"ratio\":%.3f}\n",
-           record->impl, record->ranks, record->bytes, record->memory, record->mode, record->pattern, record->median_us,
-           record->best_us, record->ratio);
-    fflush(stdout);
+static const size_t sizes[] = {4,        64,        256,     1 << 10, 4 << 10,  16 << 10,
+                               64 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20};
+
+#define MOST_ROUNDS 200
+/* How long one round of a contender takes about. */
+#define ROUND_US 3000
+#define MOST_OPERATIONS 1000
+#define LEAST_OPERATIONS 3
+
+typedef struct contender {
+    bench_job *job;
+    const char *impl, *memory, *mode, *way;
+    double rounds_us[MOST_ROUNDS]; /* 0: it failed */
+    double median_us, best_us;
+} contender;
+
+#define LIBRARY_WAYS 8
+#define BLOCKING 0
+#define OVERLAP 2
+#define IN_PLACE 6
+#define ONE_PHASE 7
+
+typedef struct sitting {
+    bench_job jobs[BENCH_MOST_JOBS];
+    contender contenders[LIBRARY_WAYS + BENCH_MOST_JOBS];
+    int job_count, contender_count, ranks, rounds;
+    bool is_json, shares_processors;
+} sitting;
+
+static void list_contenders(sitting *bench) {
+    static const char *const ways[LIBRARY_WAYS][4] = {{"lockstep-shm", "group", "blocking", "group"},
+                                                      {"lockstep-shm", "group", "async", "group-async"},
+                                                      {"lockstep-shm", "group", "overlap", "group-overlap"},
+                                                      {"lockstep-shm", "ordinary", "blocking", "ordinary"},
+                                                      {"lockstep-shm", "ordinary", "async", "ordinary-async"},
+                                                      {"lockstep-shm", "ordinary", "overlap", "ordinary-overlap"},
+                                                      {"reachable", "group", "blocking", "in-place"},
+                                                      {"reachable", "group", "blocking", "one-phase"}};
+    for (int i = 0; i < LIBRARY_WAYS; i++)
+        bench->contenders[i] = (contender){
+            .job = &bench->jobs[0], .impl = ways[i][0], .memory = ways[i][1], .mode = ways[i][2], .way = ways[i][3]};
+    for (int i = 1; i < bench->job_count; i++)
+        bench->contenders[LIBRARY_WAYS + i - 1] = (contender){
+            .job = &bench->jobs[i], .impl = bench->jobs[i].impl, .memory = "ordinary", .mode = "blocking", .way = "-"};
+    bench->contender_count = LIBRARY_WAYS + bench->job_count - 1;
 }
 
-bool bench_parse(const char *line, bench_record *record) {
-    return sscanf(line,
-                  "{\"bench\":\"all-reduce\",\"impl\":\"%23[^\"]\",\"ranks\":%d,\"bytes\":%zu,\"memory\":\"%11[^\"]\","
-                  "\"mode\":\"%11[^\"]\",\"pattern\":\"%11[^\"]\",\"median_us\":%lf,\"best_us\":%lf,\"ratio\":%lf}",
-                  record->impl, &record->ranks, &record->bytes, record->memory, record->mode, record->pattern,
-                  &record->median_us, &record->best_us, &record->ratio) == 9;
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
-/* A line of a rank or of mpirun: shown as it is, or as a row. */
-static void show(const char *line, bool is_json) {
-    bench_record record;
-    if (is_json || !bench_parse(line, &record)) {
-        printf("%s\n", line);
-    } else {
-        char ratio[16] = "";
-        if (record.ratio > 0) snprintf(ratio, sizeof ratio, "%.2f", record.ratio);
-        printf("%-13s %9zu  %-8s %-8s %-6s %11.2f %11.2f %6s\n", record.impl, record.bytes, record.memory, record.mode,
-               record.pattern, record.median_us, record.best_us, ratio);
+/* Of the values that there are: those above 0. */
+static double median_of(const double *values, int count) {
+    double sorted[MOST_ROUNDS];
+    int used = 0;
+    for (int i = 0; i < count; i++)
+        if (values[i] > 0) sorted[used++] = values[i];
+    if (!used) return 0;
+    qsort(sorted, (size_t)used, sizeof *sorted, by_value);
+    return sorted[used / 2];
+}
+
+static double paired_ratio(const sitting *bench, const contender *one, const contender *other) {
+    double ratios[MOST_ROUNDS] = {0};
+    for (int round = 0; round < bench->rounds; round++)
+        if (other->rounds_us[round] > 0) ratios[round] = one->rounds_us[round] / other->rounds_us[round];
+    return median_of(ratios, bench->rounds);
+}
+
+/* As many operations as fill a round, from what one took in the round before. */
+static int operations_for(const contender *one, int round, size_t bytes, bool is_fresh) {
+    const double guess_us = 20 + (double)bytes / 2000, written_us = is_fresh ? (double)bytes / 8000 : 0;
+    const double one_us = (round && one->rounds_us[round - 1] > 0 ? one->rounds_us[round - 1] : guess_us) + written_us;
+    const double count = ROUND_US / (one_us + 0.05);
+    return count < LEAST_OPERATIONS ? LEAST_OPERATIONS : count > MOST_OPERATIONS ? MOST_OPERATIONS : (int)count;
+}
+
+/* One round of a contender; the one that computes comes after the blocking calls on the same memory. */
+static void run_round(sitting *bench, int index, int round, size_t bytes, bool is_fresh) {
+    contender *one = &bench->contenders[index];
+    const bool overlaps = strcmp(one->mode, "overlap") == 0;
+    const double blocking_us = overlaps ? bench->contenders[index - OVERLAP].rounds_us[round] : 0;
+    const double compute_us = !overlaps ? 0 : blocking_us > 10 ? 2 * blocking_us : 20;
+    bench_job_round measured = {.way = one->way,
+                                .bytes = bytes,
+                                .is_fresh = is_fresh,
+                                .operations = operations_for(one, round, bytes, is_fresh),
+                                .compute_us = compute_us};
+    one->rounds_us[round] = 0;
+    if (index == ONE_PHASE && bytes > BENCH_ONE_PHASE_BYTES) return;
+    /* The yardstick only spins: where ranks share processors it says nothing. */
+    if (bench->shares_processors && (index == IN_PLACE || index == ONE_PHASE)) return;
+    if (!bench_job_run(one->job, &measured)) return;
+    /* A clock's step at the least, so that it is a value. */
+    const double us = measured.median_us - compute_us, best_us = measured.best_us - compute_us;
+    one->rounds_us[round] = us > 0.001 ? us : 0.001;
+    if (best_us < one->best_us) one->best_us = best_us;
+}
+
+static void measure(sitting *bench, size_t bytes, bool is_fresh) {
+    for (int i = 0; i < bench->contender_count; i++) bench->contenders[i].best_us = 1e30;
+    for (int round = 0; round < bench->rounds; round++)
+        for (int i = 0; i < bench->contender_count; i++) run_round(bench, i, round, bytes, is_fresh);
+    for (int i = 0; i < bench->contender_count; i++)
+        bench->contenders[i].median_us = median_of(bench->contenders[i].rounds_us, bench->rounds);
+}
+
+/* Of the yardstick's two prototypes, the better one. */
+static const contender *find_reachable(const sitting *bench) {
+    const contender *in_place = &bench->contenders[IN_PLACE], *one_phase = &bench->contenders[ONE_PHASE];
+    return one_phase->median_us > 0 && one_phase->median_us < in_place->median_us ? one_phase : in_place;
+}
+
+/* --- what is shown ------------------------------------------------------------------------------------------------------ */
+
+static void add_ratio(const sitting *bench, const contender *one, const contender *other, const char *name, char *text,
+                      size_t bytes) {
+    const size_t used = strlen(text);
+    if (used >= bytes || other == one || other->median_us <= 0) return;
+    snprintf(text + used, bytes - used, bench->is_json ? "%s\"%s\":%.3f" : "%s%s %.2f",
+             !used            ? ""
+             : bench->is_json ? ","
+                              : ", ",
+             name, paired_ratio(bench, one, other));
+}
+
+/* The library's ways are compared with everything else, an asynchronous one with its blocking one too. */
+static void write_ratios(const sitting *bench, int index, char *text, size_t bytes) {
+    const contender *one = &bench->contenders[index];
+    text[0] = '\0';
+    if (one->job != &bench->jobs[0] || index >= IN_PLACE) return;
+    add_ratio(bench, one, find_reachable(bench), "reachable", text, bytes);
+    if (index % 3) add_ratio(bench, one, &bench->contenders[index / 3 * 3], "blocking", text, bytes);
+    for (int i = LIBRARY_WAYS; i < bench->contender_count; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "%s %s", bench->contenders[i].impl, bench->contenders[i].job->version);
+        add_ratio(bench, one, &bench->contenders[i], name, text, bytes);
     }
-    fflush(stdout);
 }
 
-static void line_of_rank(void *context, int rank, bool is_error, const char *text, size_t bytes, bool is_whole) {
-    (void)is_whole;
-    char line[512];
-    snprintf(line, sizeof line, "%.*s", (int)bytes, text);
-    if (is_error)
-        fprintf(stderr, "[%d] %s\n", rank, line);
+static void show(const sitting *bench, int index, size_t bytes, bool is_fresh) {
+    const contender *one = &bench->contenders[index];
+    char ratios[1024];
+    if (one->median_us <= 0 || (index >= IN_PLACE && index < LIBRARY_WAYS && one != find_reachable(bench))) return;
+    write_ratios(bench, index, ratios, sizeof ratios);
+    const char *pattern = is_fresh ? "fresh" : "repeat";
+    if (bench->is_json)
+        printf("{\"bench\":\"all-reduce\",\"impl\":\"%s\",\"version\":\"%s\",\"ranks\":%d,\"bytes\":%zu,\"memory\":"
+               "\"%s\",\"mode\":\"%s\",\"pattern\":\"%s\",\"median_us\":%.3f,\"best_us\":%.3f,\"ratios\":{%s}}\n",
+               one->impl, one->job->version, bench->ranks, bytes, one->memory, one->mode, pattern, one->median_us,
+               one->best_us, ratios);
     else
-        show(line, *(const bool *)context);
+        printf("%-13s %-8s %9zu  %-8s %-8s %-6s %11.2f %11.2f  %s\n", one->impl, one->job->version, bytes, one->memory,
+               one->mode, pattern, one->median_us, one->best_us, ratios);
+    fflush(stdout);
 }
 
-static int run_ranks(int ranks, char *most_bytes, bool is_json) {
-    char *program[] = {"/proc/self/exe", "bench", "all-reduce-worker", most_bytes, NULL};
-    char own[4096];
-    const ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-    if (length > 0) {
-        own[length] = '\0';
-        program[0] = own;
+static void run_sizes(sitting *bench, size_t least_bytes, size_t most_bytes) {
+    list_contenders(bench);
+    if (!bench->is_json)
+        printf("%-13s %-8s %9s  %-8s %-8s %-6s %11s %11s  %s\n", "impl", "version", "bytes", "memory", "mode", "data",
+               "median us", "best us", "ratios");
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (sizes[i] < least_bytes || sizes[i] > most_bytes) continue;
+        for (int is_fresh = 0; is_fresh < 2; is_fresh++) {
+            measure(bench, sizes[i], is_fresh);
+            for (int index = 0; index < bench->contender_count; index++) show(bench, index, sizes[i], is_fresh);
+        }
     }
-    const launch_options options = {
-        .ranks = ranks, .program = program, .observer = {.context = &is_json, .line = line_of_rank}};
-    launch_result result = {.exit_code = 1};
-    if (launch_run(&options, &result) != LS_OK) fprintf(stderr, "lockstep bench: %s\n", ls_last_error());
-    return result.exit_code;
 }
 
-/* The same measurement in MPI: its program lies beside ours in the build folder. Absent, or without mpirun: nothing. */
-static void run_mpi(int ranks, const char *most_bytes, bool is_json) {
-    char own[4096], command[5000];
-    const ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-    if (length <= 0) return;
-    own[length] = '\0';
-    char *folder = strrchr(own, '/');
-    if (!folder) return;
-    *folder = '\0';
-    snprintf(command, sizeof command, "%s/../bench/mpi_all_reduce", own);
-    if (access(command, X_OK) != 0) return;
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    snprintf(command, sizeof command,
-             "command -v mpirun > /dev/null && mpirun --oversubscribe -n %d '%s/../bench/mpi_all_reduce' %s", ranks,
-             own, most_bytes);
-    FILE *stream = popen(command, "r");
-    char line[512];
-    while (stream && fgets(line, sizeof line, stream)) {
-        line[strcspn(line, "\n")] = '\0';
-        show(line, is_json);
-    }
-    if (stream) pclose(stream);
-}
+/* --- the command -------------------------------------------------------------------------------------------------------- */
 
 static int refuse(const char *what, const char *value) {
     fprintf(stderr, "lockstep bench: %s \"%s\"\n\n%s", what, value, usage);
@@ -119,39 +219,63 @@ static bool read_count(const char *text, long long least, long long most, long l
     return !errno && end != text && !*end && *count >= least && *count <= most;
 }
 
+/* Beside the build folder in which this program lies. */
+static void find_peers(char *folder, size_t bytes) {
+    char own[4096];
+    const ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+    own[length > 0 ? length : 0] = '\0';
+    for (int up = 0; up < 3; up++) {
+        char *slash = strrchr(own, '/');
+        if (slash) *slash = '\0';
+    }
+    snprintf(folder, bytes, "%s/build-peers", own);
+}
+
 int bench_all_reduce_main(int argc, char **argv) {
     static const struct option known[] = {{"ranks", required_argument, NULL, 'n'},
+                                          {"least-bytes", required_argument, NULL, 'l'},
                                           {"most-bytes", required_argument, NULL, 'm'},
+                                          {"rounds", required_argument, NULL, 'r'},
+                                          {"peers", required_argument, NULL, 'p'},
                                           {"json", no_argument, NULL, 'j'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
-    long long ranks = 2, most = 100 << 20;
-    bool is_json = false;
+    long long ranks = 2, least = 4, most = 100 << 20, rounds = 20;
+    char peers[4200];
+    static sitting bench;
     int option;
+    find_peers(peers, sizeof peers);
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":n:h", known, NULL)) != -1) {
         switch (option) {
         case 'n':
-            if (!read_count(optarg, 2, 64, &ranks)) return refuse("--ranks wants 2 to 64, not", optarg);
+            if (!read_count(optarg, 2, BENCH_MOST_RANKS, &ranks)) return refuse("--ranks wants 2 to 64, not", optarg);
+            break;
+        case 'l':
+            if (!read_count(optarg, 1, (long long)1 << 32, &least))
+                return refuse("--least-bytes wants 1 or more, not", optarg);
             break;
         case 'm':
             if (!read_count(optarg, 4, (long long)1 << 32, &most))
                 return refuse("--most-bytes wants 4 or more, not", optarg);
             break;
-        case 'j': is_json = true; break;
+        case 'r':
+            if (!read_count(optarg, 1, MOST_ROUNDS, &rounds)) return refuse("--rounds wants 1 to 200, not", optarg);
+            break;
+        case 'p': snprintf(peers, sizeof peers, "%s", optarg); break;
+        case 'j': bench.is_json = true; break;
         case 'h': fputs(usage, stdout); return 0;
         case ':': return refuse("a value is missing after", argv[optind - 1]);
         default: return refuse("unknown option", argv[optind - 1]);
         }
     }
     if (optind < argc) return refuse("unknown argument", argv[optind]);
-    char most_bytes[24];
-    snprintf(most_bytes, sizeof most_bytes, "%lld", most);
-    if (!is_json)
-        printf("%-13s %9s  %-8s %-8s %-6s %11s %11s %6s\n", "impl", "bytes", "memory", "mode", "data", "median us",
-               "best us", "ratio");
-    fflush(stdout);
-    const int code = run_ranks((int)ranks, most_bytes, is_json);
-    if (code == 0) run_mpi((int)ranks, most_bytes, is_json);
-    return code;
+    bench.ranks = (int)ranks;
+    bench.rounds = (int)rounds;
+    bench.shares_processors = (int)ranks > launch_cores();
+    bench.job_count = bench_jobs_start(bench.jobs, (int)ranks, (size_t)most, strcmp(peers, "none") == 0 ? NULL : peers);
+    if (bench.job_count) run_sizes(&bench, (size_t)least, (size_t)most);
+    const bool is_done = bench.job_count && bench.jobs[0].is_ready;
+    bench_jobs_end(bench.jobs, bench.job_count);
+    return is_done ? 0 : 1;
 }

@@ -143,27 +143,31 @@ static void put_in(shm_group *shm, const backend_op *op, shm_op *s) {
     ls_point("shm.staged.put");
 }
 
+/* As in place, but over the others' stages: what we read of a stage we write at once, and its owner reads it back. So each
+ * line has one reader at a time, who takes it over whole: writing a line that another still holds costs several times as
+ * much as fetching it. */
 static void combine(shm_group *shm, const backend_op *op, shm_op *s) {
     size_t bytes = 0;
     const size_t at = chunk_span(op, s, s->combined, &bytes);
     const size_t from = border(bytes, shm->rank, shm->world_size), to = border(bytes, shm->rank + 1, shm->world_size);
     const size_t element_bytes = ls_dtype_size(op->call.dtype);
-    char *data = (char *)op->call.data + at;
     for (int rank = 0; rank < shm->world_size; rank++) shm->copies[rank] = stage_of(shm, rank, s->combined);
-    unsigned char *stage = shm->copies[shm->rank];
-    shm->copies[shm->rank] = data;
-    reduce_into(s->kernel, element_bytes, shm->copies, shm->world_size, from, (to - from) / element_bytes, data + from);
-    copy_for_peers(stage + from, data + from, to - from);
+    shm->copies[shm->rank] = (char *)op->call.data + at;
+    reduce_in_place(s->kernel, element_bytes, shm->copies, shm->world_size, from, (to - from) / element_bytes);
     s->combined++;
     set_count(&shm_own_board(shm)->combined, s->combined);
     ls_point("shm.staged.combined");
 }
 
-static void take_share(const shm_group *shm, const backend_op *op, const shm_op *s, int rank) {
+/* The others' shares, which they have put into our stage. */
+static void take_shares(const shm_group *shm, const backend_op *op, const shm_op *s) {
     size_t bytes = 0;
     const size_t at = chunk_span(op, s, s->taken, &bytes);
-    const size_t from = border(bytes, rank, shm->world_size), to = border(bytes, rank + 1, shm->world_size);
-    if (rank != shm->rank) memcpy((char *)op->call.data + at + from, stage_of(shm, rank, s->taken) + from, to - from);
+    char *data = (char *)op->call.data + at;
+    const unsigned char *stage = stage_of(shm, shm->rank, s->taken);
+    const size_t from = border(bytes, shm->rank, shm->world_size), to = border(bytes, shm->rank + 1, shm->world_size);
+    memcpy(data, stage, from);
+    memcpy(data + to, stage + to, bytes - to);
 }
 
 /* Our pieces of all ranks become one; our own is read where it is. */
@@ -180,14 +184,12 @@ static void combine_pieces(const shm_group *shm, const backend_op *op, const shm
 }
 
 static void take_out(shm_group *shm, const backend_op *op, shm_op *s) {
-    if (s->kernel && !is_all_reduce(op)) {
+    if (is_all_reduce(op)) {
+        take_shares(shm, op, s);
+    } else if (s->kernel) {
         combine_pieces(shm, op, s);
     } else {
-        for (int rank = 0; rank < shm->world_size; rank++)
-            if (is_all_reduce(op))
-                take_share(shm, op, s, rank);
-            else
-                take_piece(shm, op, s, rank, s->taken);
+        for (int rank = 0; rank < shm->world_size; rank++) take_piece(shm, op, s, rank, s->taken);
     }
     s->taken++;
     if (!is_all_reduce(op)) s->combined = s->taken;
