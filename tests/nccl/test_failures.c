@@ -51,17 +51,19 @@ static void meet_code(const ls_rank *rank) {
     while (rank->rank == 1 && stand_in_calls("ncclAllReduce") < 3) ls_sleep_until(ls_now_ns() + LS_NS_PER_MS);
     if (rank->rank == 1 && meets->is_asynchronous) {
         stand_in_set_async_error(0, meets->code);
-        while (stand_in_calls("ncclCommAbort") < 1) ls_sleep_until(ls_now_ns() + LS_NS_PER_MS);
+        assert_ok(ls_store_wait(rank->store, "rank 0 has failed", 0)); /* else it may be through after all */
     } else if (rank->rank == 1) {
         stand_in_fail("ncclAllReduce", 1, meets->code);
     }
-    assert_int_equal(sum_four(group, data), meets->status);
+    const ls_status status = sum_four(group, data);
+    assert_int_equal(status, meets->status);
     snprintf(said, sizeof said, "rank %d: operation 2, all-reduce of 4 f32 sum: NCCL failed with",
              meets->is_asynchronous ? 0 : 1);
     assert_error_says(said);
     assert_error_says(meets->said);
     assert_error_says("the stand-in's last words");
     assert_error_says("NCCL_DEBUG=WARN tells more");
+    if (rank->rank == 0) assert_ok(ls_store_set(rank->store, "rank 0 has failed", "", 0));
     /* The group is lost: the same sentence again. */
     assert_int_equal(ls_group_barrier(group, NULL), meets->status);
     assert_error_says(meets->said);
