@@ -44,10 +44,11 @@ check-arm64: ## a cross build for arm64, its tests under an emulator of that pro
 	@scripts/check-arm64.sh build-arm64
 
 FUZZ_SECONDS ?= 60
-fuzz: ## each fuzzer for FUZZ_SECONDS (60), then the coverage it reached
+fuzz: ## each fuzzer for FUZZ_SECONDS (60), the coverage it reached, and proofs that planted faults are found
 	@scripts/deps.sh build fuzz
 	@CC=clang $(call build,build-fuzz,-DLS_FUZZ=ON,fuzzers)
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
+	@scripts/fuzz-proof.sh
 
 bench: ## the benchmarks, side by side with what else is installed
 	@scripts/deps.sh build test
