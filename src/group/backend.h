@@ -45,12 +45,13 @@ typedef enum backend_progress {
 /* One operation under way. */
 typedef struct backend_op {
     group_call call;
-    uint64_t number;      /* 1, 2, ... in the group's order; the same on all ranks; 0: a message */
-    size_t bytes;         /* of one rank's data */
-    uint64_t record;      /* the flight recorder's */
-    int64_t start_ns;     /* base/clock.h; 0: nobody has asked for the time yet */
-    ls_status status;     /* of BACKEND_FAILED */
-    uint64_t scratch[16]; /* the backend's own; not zeroed */
+    uint64_t number;                /* 1, 2, ... in the group's order; the same on all ranks; 0: a message */
+    size_t bytes;                   /* of one rank's data */
+    uint64_t record;                /* the flight recorder's */
+    int64_t start_ns;               /* base/clock.h; 0: nobody has asked for the time yet */
+    ls_status status;               /* of BACKEND_FAILED */
+    const struct backend_op *whole; /* that this one is a step of: messages name that; NULL: of none */
+    uint64_t scratch[16];           /* the backend's own; not zeroed */
 } backend_op;
 
 /* Where and with whom a group opens. */
@@ -63,6 +64,7 @@ typedef struct backend_place {
     bool relaxed_order;       /* as in ls_group_options */
     int64_t timeout_ms;       /* how long `open` may take, and when that ends */
     int64_t deadline_ns;
+    const int *names; /* [world_size] what messages call these ranks; NULL: by their numbers; borrowed for ever */
     void *parent;     /* state of the group that this one is made of; NULL: the group of all ranks */
     const int *ranks; /* [world_size] of `parent`, in the order of ours; NULL: all of them, in their order */
     uint64_t number;  /* of the operation of `parent` in which all its ranks agreed on it */

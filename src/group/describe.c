@@ -59,6 +59,7 @@ static const char *describe_message(const group_call *call, char text[CALL_TEXT_
 
 const char *op_describe(const backend_op *op, char text[CALL_TEXT_BYTES + 32]) {
     char call[CALL_TEXT_BYTES];
+    if (op->whole) op = op->whole;
     call_describe(&op->call, call);
     if (op->number)
         snprintf(text, CALL_TEXT_BYTES + 32, "operation %" PRIu64 ", %s", op->number, call);

@@ -86,6 +86,7 @@ static ls_status run_here(ls_group *group, const group_call *call) {
     op.call = *call;
     op.bytes = call_bytes(call);
     op.start_ns = 0;
+    op.whole = NULL;
     const ls_status status = drive_alone(group, &op);
     group_stop_driving(group);
     return status;

@@ -37,6 +37,7 @@ ls_status work_take(ls_group *group, const group_call *call, ls_work **result) {
     if (!work && !(work = ls_alloc_raw(sizeof *work))) return LS_ERR_MEMORY;
     work->op.call = *call;
     work->op.bytes = call_bytes(call);
+    work->op.whole = NULL;
     work->counts = NULL;
     work->group = group;
     work->next = NULL;

@@ -52,8 +52,9 @@ typedef struct hosts_group {
     ls_group *group;
     hosts_place place;
     int *index_of;
+    int *within_names, *lane_names; /* the ranks of the two: numbers of the group's */
+    bool has_plans;
     hosts_part whole, within, lane;
-    char within_name[192], lane_name[192]; /* for messages: who is who there */
     _Atomic uint32_t bell;
 
     /* The driver's. */

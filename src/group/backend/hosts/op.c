@@ -1,12 +1,7 @@
 /* op.c: an operation's steps, one after the other, each an operation of a group beneath. All ranks of such a group have
  * the same steps on it in the same order; ranks that have no part in a step go on to the next. */
 #include "group/backend/hosts/hosts.h"
-#include "group/describe.h"
 #include "group/group.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 /* Elements that a poll divides at most. */
 #define DIVIDE_AT_ONCE 32768
@@ -27,15 +22,7 @@ static hosts_part *part_for(hosts_group *hosts, backend_op *op, backend_op **inn
     return step_of(hosts)->where == HOSTS_LANE ? &hosts->lane : &hosts->within;
 }
 
-/* What is said there is said of other numbers: who is who, and of which operation it was a part. */
-static ls_status explain(const hosts_group *hosts, const hosts_part *part, const backend_op *op, ls_status status) {
-    char call[CALL_TEXT_BYTES + 32];
-    if (part == &hosts->whole) return status;
-    return ls_fail_within(status, "%s, among %s", op_describe(op, call),
-                          part == &hosts->lane ? hosts->lane_name : hosts->within_name);
-}
-
-static void start_step(hosts_group *hosts) {
+static void start_step(hosts_group *hosts, const backend_op *op) {
     const hosts_step *step = step_of(hosts);
     hosts->divided = 0;
     if (step->where == HOSTS_DIVIDE) return;
@@ -44,6 +31,7 @@ static void start_step(hosts_group *hosts) {
     hosts->inner.number = ++part->number;
     hosts->inner.bytes = call_bytes(&step->call);
     hosts->inner.status = LS_OK;
+    hosts->inner.whole = op;
     part->backend->start(part->state, &hosts->inner);
 }
 
@@ -54,11 +42,11 @@ void hosts_start(void *state, backend_op *op) {
         return;
     }
     hosts->step = 0;
-    hosts->step_count = hosts->within_name[0] ? hosts_plan(&hosts->place, &op->call, hosts->steps) : 0;
+    hosts->step_count = hosts->has_plans ? hosts_plan(&hosts->place, &op->call, hosts->steps) : 0;
     if (hosts->step_count == 0)
         hosts->whole.backend->start(hosts->whole.state, op);
     else
-        start_step(hosts);
+        start_step(hosts, op);
 }
 
 /* Some of what was summed becomes an average. */
@@ -73,10 +61,10 @@ static backend_progress divide(hosts_group *hosts) {
 }
 
 /* What came of a step comes of the operation. */
-static backend_progress go_on(hosts_group *hosts, const hosts_part *part, backend_op *op, backend_progress progress) {
-    if (progress == BACKEND_FAILED) op->status = explain(hosts, part, op, hosts->inner.status);
+static backend_progress go_on(hosts_group *hosts, backend_op *op, backend_progress progress) {
+    if (progress == BACKEND_FAILED) op->status = hosts->inner.status;
     if (progress != BACKEND_DONE || ++hosts->step == hosts->step_count) return progress;
-    start_step(hosts);
+    start_step(hosts, op);
     return BACKEND_MOVED;
 }
 
@@ -86,25 +74,22 @@ backend_progress hosts_poll(void *state, backend_op *op) {
     hosts_part *part = part_for(hosts, op, &inner);
     if (inner == op) return part->backend->poll(part->state, op);
     const bool divides = step_of(hosts)->where == HOSTS_DIVIDE;
-    return go_on(hosts, part, op, divides ? divide(hosts) : part->backend->poll(part->state, inner));
+    return go_on(hosts, op, divides ? divide(hosts) : part->backend->poll(part->state, inner));
 }
 
 ls_status hosts_examine(void *state, backend_op *op) {
-    hosts_group *hosts = state;
     backend_op *inner = NULL;
-    hosts_part *part = part_for(hosts, op, &inner);
-    const ls_status status = part->backend->examine(part->state, inner);
-    return status == LS_OK ? LS_OK : explain(hosts, part, op, status);
+    hosts_part *part = part_for(state, op, &inner);
+    return part->backend->examine(part->state, inner);
 }
 
 void hosts_describe_missing(void *state, const backend_op *op, char *text, size_t bytes) {
     hosts_group *hosts = state;
-    backend_op *inner = NULL;
-    hosts_part *part = part_for(hosts, (backend_op *)(uintptr_t)op, &inner);
-    size_t used = 0;
-    if (part != &hosts->whole)
-        used = (size_t)snprintf(text, bytes, "of %s: ", part == &hosts->lane ? hosts->lane_name : hosts->within_name);
-    if (used < bytes) part->backend->describe_missing(part->state, inner, text + used, bytes - used);
+    const bool is_step = !is_message(op) && hosts->step_count > 0;
+    const hosts_part *part = !is_step                              ? &hosts->whole
+                             : step_of(hosts)->where == HOSTS_LANE ? &hosts->lane
+                                                                   : &hosts->within;
+    part->backend->describe_missing(part->state, is_step ? &hosts->inner : op, text, bytes);
 }
 
 uint32_t hosts_bell(void *state) {
@@ -120,7 +105,7 @@ backend_progress hosts_sleep(void *state, backend_op *op, uint32_t bell, int64_t
     const uint32_t beneath = part->backend->bell(part->state);
     if (hosts_bell(hosts) != bell) return BACKEND_PENDING;
     const backend_progress progress = part->backend->sleep(part->state, inner, beneath, deadline_ns);
-    return inner == op ? progress : go_on(hosts, part, op, progress);
+    return inner == op ? progress : go_on(hosts, op, progress);
 }
 
 void hosts_wake(void *state) {

@@ -35,14 +35,13 @@ static bool shares_hosts(const hosts_place *place) {
     return place->host_count > 1 && place->host_count < place->world_size;
 }
 
-/* "ranks 0, 1, 2 of this host, which are 4, 5, 6 of the group" */
-static void name_part(const hosts_group *hosts, bool is_lane, char *name, size_t bytes) {
+/* Which ranks of the group those of `within` and of the lane are. */
+static void name_ranks(hosts_group *hosts) {
     const hosts_place *place = &hosts->place;
-    size_t used = (size_t)snprintf(name, bytes, "%s, whose ranks 0, 1, ... are of the group the ranks",
-                                   is_lane ? "one rank of each host" : "the ranks of this host");
-    for (int i = 0; i < place->world_size && used + 1 < bytes; i++)
-        if (is_lane ? place->index_of[i] == place->index : place->host_of[i] == place->host)
-            used += (size_t)snprintf(name + used, bytes - used, " %d", i);
+    for (int rank = 0; rank < place->world_size; rank++) {
+        if (place->host_of[rank] == place->host) hosts->within_names[place->index_of[rank]] = rank;
+        if (place->index_of[rank] == place->index) hosts->lane_names[place->host_of[rank]] = rank;
+    }
 }
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
@@ -68,9 +67,14 @@ static ls_status prepare(const backend_place *place, hosts_group **state) {
     hosts->whole.backend = hosts->lane.backend = &tcp_backend;
     hosts->within.backend = &shm_backend;
     hosts->group = place->group;
-    hosts->index_of = ls_alloc_array((size_t)place->world_size, sizeof *hosts->index_of);
+    /* Three tables in one. */
+    const size_t world_size = (size_t)place->world_size;
+    hosts->index_of = ls_alloc_array(3 * world_size, sizeof *hosts->index_of);
+    if (!hosts->index_of) return LS_ERR_MEMORY;
+    hosts->within_names = hosts->index_of + world_size;
+    hosts->lane_names = hosts->within_names + world_size;
     hosts->place = (hosts_place){.world_size = place->world_size, .index_of = hosts->index_of};
-    return hosts->index_of ? LS_OK : LS_ERR_MEMORY;
+    return LS_OK;
 }
 
 #define PREFIX_BYTES (LS_STORE_KEY_BYTES / 2)
@@ -81,8 +85,8 @@ typedef struct beneath {
     char prefix[PREFIX_BYTES], stale[PREFIX_BYTES];
 } beneath;
 
-static ls_status place_beneath(beneath *made, const backend_place *place, const char *kind, int number, int rank,
-                               int world_size) {
+static ls_status place_beneath(beneath *made, const backend_place *place, const char *kind, int number,
+                               const int *names, int rank, int world_size) {
     const char *former = place->stale_prefix ? place->stale_prefix : "";
     if ((size_t)snprintf(made->prefix, PREFIX_BYTES, "%s/%s%d", place->prefix, kind, number) >= PREFIX_BYTES ||
         (size_t)snprintf(made->stale, PREFIX_BYTES, "%s/%s%d", former, kind, number) >= PREFIX_BYTES)
@@ -90,6 +94,7 @@ static ls_status place_beneath(beneath *made, const backend_place *place, const 
     made->place = *place;
     made->place.prefix = made->prefix;
     made->place.stale_prefix = place->stale_prefix ? made->stale : NULL;
+    made->place.names = names;
     made->place.rank = rank;
     made->place.world_size = world_size;
     made->place.parent = NULL;
@@ -101,10 +106,10 @@ static ls_status place_beneath(beneath *made, const backend_place *place, const 
 static ls_status open_within_and_lane(hosts_group *hosts, const backend_place *place) {
     const hosts_place *own = &hosts->place;
     beneath within, lane;
-    name_part(hosts, false, hosts->within_name, sizeof hosts->within_name);
-    name_part(hosts, true, hosts->lane_name, sizeof hosts->lane_name);
-    LS_TRY(place_beneath(&within, place, "host", own->host, own->index, own->local_size));
-    LS_TRY(place_beneath(&lane, place, "lane", own->index, own->host, own->host_count));
+    name_ranks(hosts);
+    hosts->has_plans = true;
+    LS_TRY(place_beneath(&within, place, "host", own->host, hosts->within_names, own->index, own->local_size));
+    LS_TRY(place_beneath(&lane, place, "lane", own->index, hosts->lane_names, own->host, own->host_count));
     const ls_status status =
         own->local_size > 1 ? hosts->within.backend->open(&within.place, &hosts->within.state) : LS_OK;
     if (own->index >= own->lanes) return status;
@@ -191,7 +196,7 @@ static ls_status hosts_allocate(void *state, size_t bytes, void **memory) {
     hosts_group *hosts = state;
     hosts_part *part = memory_part(hosts);
     ls_status status = part->backend->allocate(part->state, bytes, memory);
-    if (!hosts->within_name[0]) return status;
+    if (!hosts->has_plans) return status;
     uint64_t number = 0;
     status = group_agree(hosts->group, GROUP_ALLOCATE, bytes, status, &number);
     if (status != LS_OK && *memory) hosts_release(hosts, *memory);

@@ -24,12 +24,18 @@ static void part_of(const group_call *call, int lanes, int lane, size_t *begin, 
     *end = last < call->count ? last : call->count;
 }
 
+/* The steps' own calls are compared, not the call: what they do not show of it, their tag does. */
+static uint64_t tag_for(const group_call *call) {
+    return call->tag ^ (UINT64_C(1) << 63 | (uint64_t)call->op << 56 | (uint64_t)call->root << 32);
+}
+
 static group_call part_call(const group_call *call, int lanes, int lane) {
     group_call part = *call;
     size_t begin = 0, end = 0;
     part_of(call, lanes, lane, &begin, &end);
     part.data = call->data ? (char *)call->data + begin * ls_dtype_size(call->dtype) : NULL;
     part.count = end - begin;
+    part.tag = tag_for(call);
     return part;
 }
 
@@ -58,9 +64,11 @@ static int plan_all_reduce(const hosts_place *place, const group_call *call, hos
     group_call sum = *call;
     int count = 0;
     if (call->op == LS_AVERAGE) sum.op = LS_SUM;
+    sum.tag = tag_for(call);
     if (place->local_size > 1) steps[count++] = (hosts_step){HOSTS_WITHIN, sum};
     if (place->index < lanes) {
-        const group_call part = part_call(&sum, lanes, place->index);
+        group_call part = part_call(call, lanes, place->index);
+        part.op = sum.op;
         steps[count++] = (hosts_step){HOSTS_LANE, part};
         if (call->op == LS_AVERAGE) steps[count++] = (hosts_step){HOSTS_DIVIDE, part};
     }
@@ -74,6 +82,7 @@ static int plan_broadcast(const hosts_place *place, const group_call *call, host
     if (is_at_home && place->local_size > 1) {
         group_call home = *call;
         home.root = place->index_of[call->root];
+        home.tag = tag_for(call);
         steps[count++] = (hosts_step){HOSTS_WITHIN, home};
     }
     if (place->index < lanes) {

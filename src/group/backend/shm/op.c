@@ -121,8 +121,9 @@ static backend_progress mismatch(const shm_group *shm, backend_op *op) {
     char ours_text[CALL_TEXT_BYTES], theirs_text[CALL_TEXT_BYTES];
     op->status =
         ls_fail(LS_ERR_MISMATCH,
-                "rank 0 called %s, rank %d %s, operation %" PRIu64 "; all ranks have to call alike, in the same order",
-                call_describe(&ours, ours_text), other, call_describe(&theirs, theirs_text), op->number);
+                "rank %d called %s, rank %d %s, operation %" PRIu64 "; all ranks have to call alike, in the same order",
+                shm_name(shm, 0), call_describe(&ours, ours_text), shm_name(shm, other),
+                call_describe(&theirs, theirs_text), op->whole ? op->whole->number : op->number);
     return BACKEND_FAILED;
 }
 

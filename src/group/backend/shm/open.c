@@ -40,6 +40,7 @@ static ls_status prepare(const backend_place *place, shm_group **state) {
     shm->group = place->group;
     shm->store = place->store;
     shm->rank = place->rank;
+    shm->names = place->names;
     shm->world_size = place->world_size;
     ls_mutex_init(&shm->lock);
     snprintf(shm->prefix, sizeof shm->prefix, "%s", place->prefix);
@@ -76,8 +77,8 @@ static ls_status examine_opening(void *argument) {
         if (rank == shm->rank || !shm_is_dead(shm, rank)) continue;
         const shm_board *board = shm->segments[rank] ? shm->segments[rank]->base : NULL;
         return ls_fail(LS_ERR_PEER_LOST,
-                       "rank %d (%s, process %" PRId64 ") died while the group was opened; start the job again", rank,
-                       board ? board->host : "this host", board ? board->process : -1);
+                       "rank %d (%s, process %" PRId64 ") died while the group was opened; start the job again",
+                       shm_name(shm, rank), board ? board->host : "this host", board ? board->process : -1);
     }
     return LS_OK;
 }
@@ -108,7 +109,8 @@ static ls_status share_boards(shm_group *shm, const backend_place *place) {
     LS_TRY(shm_share_offer(&sharing));
     shm_board *own = shm->boards[shm->rank] = shm->segments[shm->rank]->base;
     const ls_status filled = fill_board(own);
-    if (filled != LS_OK) return shm_share_withdraw(&sharing, ls_fail_within(filled, "rank %d", shm->rank));
+    if (filled != LS_OK)
+        return shm_share_withdraw(&sharing, ls_fail_within(filled, "rank %d", shm_name(shm, shm->rank)));
     LS_TRY(shm_share_complete(&sharing));
     for (int rank = 0; rank < shm->world_size; rank++) shm->boards[rank] = shm->segments[rank]->base;
     return LS_OK;

@@ -32,6 +32,7 @@ typedef struct shm_group {
     ls_group *group;
     ls_store *store;
     int rank, world_size;
+    const int *names; /* as in backend_place */
     int spare_processors;
     char prefix[LS_STORE_KEY_BYTES / 2]; /* of keys in the store */
     shm_board **boards;                  /* [world_size] */
@@ -69,6 +70,11 @@ static inline shm_op *shm_op_of(backend_op *op) {
 
 static inline shm_slot *shm_slot_of(const shm_group *shm, int rank, uint64_t number) {
     return &shm->boards[rank]->slots[number % 2];
+}
+
+/* What messages call a rank. */
+static inline int shm_name(const shm_group *shm, int rank) {
+    return shm->names ? shm->names[rank] : rank;
 }
 
 static inline shm_board *shm_own_board(const shm_group *shm) {
