@@ -202,6 +202,9 @@ static ls_status check(const backend_place *place, const tcp_card *own, tcp_card
         tcp_card *card = &cards[rank];
         if (card->version != own->version || card->place_count > TCP_MOST_PLACES)
             return ls_fail(LS_ERR_MISMATCH, "rank %d runs another version of Lockstep than rank %d", rank, place->rank);
+        if (card->wants_tls != own->wants_tls)
+            return ls_fail(LS_ERR_ENVIRONMENT, "rank %d wants TLS, rank %d does not: LOCKSTEP_TLS has to be the same",
+                           card->wants_tls ? rank : place->rank, card->wants_tls ? place->rank : rank);
         if (card->relaxed_order != cards[0].relaxed_order)
             return ls_fail(LS_ERR_MISMATCH,
                            "rank %d and rank 0 do not agree on relaxed_order; set it on all ranks alike", rank);

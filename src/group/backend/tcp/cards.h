@@ -19,7 +19,8 @@ typedef struct tcp_place {
 
 typedef struct tcp_card {
     uint32_t version;
-    uint32_t place_count;
+    uint16_t place_count;
+    uint16_t wants_tls;     /* 1: LOCKSTEP_TLS is set */
     uint32_t relaxed_order; /* of its options */
     int64_t process;
     uint64_t process_space; /* within which `process` means something: a namespace of the kernel; 0: unknown */

@@ -34,6 +34,7 @@ static void forget(tcp_meeting *meeting, int which) {
 }
 
 static void dismiss(tcp_meeting *meeting, int which) {
+    tcp_tls_end(&meeting->guests[which].tls);
     ls_live_lock();
     close(meeting->guests[which].socket);
     forget(meeting, which);
@@ -41,33 +42,51 @@ static void dismiss(tcp_meeting *meeting, int which) {
 }
 
 /* Whether the proved guest is one that we wait for. */
-static const char *find_fault(const tcp_meeting *meeting, const store_hello *hello) {
+static ls_status find_fault(const tcp_meeting *meeting, const store_hello *hello) {
     if (hello->rank <= meeting->tcp->rank || hello->rank >= meeting->tcp->world_size)
-        return "it is no rank that connects to this one";
-    return hello->channel < 0 || hello->channel >= TCP_CHANNELS ? "it asks for a connection that there is not" : NULL;
+        return ls_fail(LS_ERR_FORMAT, "it is no rank that connects to this one");
+    if (hello->channel < 0 || hello->channel >= TCP_CHANNELS)
+        return ls_fail(LS_ERR_FORMAT, "it asks for a connection that there is not");
+    return LS_OK;
+}
+
+/* The guest is a rank that we wait for: its connection is the group's. */
+static void seat(tcp_meeting *meeting, int which) {
+    const tcp_guest guest = meeting->guests[which];
+    ls_live_lock();
+    forget(meeting, which);
+    tcp_meeting_take(meeting, guest.verifier.hello.rank, guest.verifier.hello.channel, guest.socket, guest.tls);
+    ls_live_unlock();
+    ls_point("tcp.meeting.connected");
+}
+
+static ls_status begin_tls(tcp_meeting *meeting, tcp_guest *guest) {
+    if (!meeting->tcp->tls) return LS_OK;
+    LS_TRY(tcp_tls_begin(&guest->tls, meeting->tcp->tls, guest->socket, true, &meeting->own, &guest->verifier.greeting,
+                         &guest->verifier.hello));
+    return LS_END;
+}
+
+/* Hears who it is. LS_OK: it is to be seated; LS_END: something is still to come. */
+static ls_status go_on(tcp_meeting *meeting, tcp_guest *guest) {
+    if (guest->tls) return tcp_tls_step(guest->tls);
+    LS_TRY(store_verifier_step(&guest->verifier, guest->socket, &meeting->own));
+    LS_TRY(find_fault(meeting, &guest->verifier.hello));
+    LS_TRY(store_verifier_admit(&guest->verifier, guest->socket));
+    return begin_tls(meeting, guest);
 }
 
 /* Returns whether the guest is one still. */
-static bool go_on(tcp_meeting *meeting, int which) {
+static bool receive(tcp_meeting *meeting, int which) {
     tcp_guest *guest = &meeting->guests[which];
-    const ls_status status = store_verifier_step(&guest->verifier, guest->socket, &meeting->own);
+    const ls_status status = go_on(meeting, guest);
     if (status == LS_END) return true;
-    const char *fault = status == LS_OK ? find_fault(meeting, &guest->verifier.hello) : ls_last_error();
-    if (fault) {
-        turn_away(meeting, guest, status == LS_ERR_PEER_LOST ? LS_LOG_INFO : LS_LOG_WARNING, fault);
+    if (status == LS_OK) {
+        seat(meeting, which);
+    } else {
+        turn_away(meeting, guest, status == LS_ERR_PEER_LOST ? LS_LOG_INFO : LS_LOG_WARNING, ls_last_error());
         dismiss(meeting, which);
-        return false;
     }
-    if (store_verifier_admit(&guest->verifier, guest->socket) != LS_OK) {
-        dismiss(meeting, which);
-        return false;
-    }
-    const int rank = guest->verifier.hello.rank, channel = guest->verifier.hello.channel, socket = guest->socket;
-    ls_live_lock();
-    forget(meeting, which);
-    tcp_meeting_take(meeting, rank, channel, socket);
-    ls_live_unlock();
-    ls_point("tcp.meeting.connected");
     return false;
 }
 
@@ -102,7 +121,7 @@ void tcp_guests_go_on(tcp_meeting *meeting, const struct pollfd *polled, int64_t
     const int listeners = meeting->tcp->listener_count, guests = meeting->guest_count;
     /* From the last one on, since whoever goes closes the gap. */
     for (int i = guests - 1; i >= 0; i--) {
-        if (polled[listeners + i].revents && !go_on(meeting, i)) continue;
+        if (polled[listeners + i].revents && !receive(meeting, i)) continue;
         const int64_t waited_ns = now_ns - meeting->guests[i].since_ns;
         if (waited_ns < (guests < TCP_MOST_GUESTS ? PATIENCE_NS : SHORT_PATIENCE_NS)) continue;
         turn_away(meeting, &meeting->guests[i], LS_LOG_WARNING, "it said nothing");

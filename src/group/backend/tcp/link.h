@@ -3,12 +3,11 @@
 #ifndef LS_GROUP_TCP_LINK_H
 #define LS_GROUP_TCP_LINK_H
 
-#include <lockstep/base.h>
-
-#include <sys/uio.h>
+#include "group/backend/tcp/tls.h"
 
 typedef struct tcp_link {
-    int socket; /* -1: none */
+    int socket;   /* -1: none */
+    tcp_tls *tls; /* NULL: it is plain */
     bool is_readable, is_writable;
     bool hangs_up;  /* the end is near: receive until it is met */
     bool has_ended; /* nothing comes any more */

@@ -56,6 +56,11 @@ static ls_status fetch_credentials(tcp_meeting *meeting) {
         LS_TRY(tcp_cards_look_around(place));
         if (ls_now_ns() >= place->deadline_ns) return tcp_cards_time_is_up(place, "rank 0");
     }
+    if (meeting->tcp->tls && meeting->credentials.secret_bytes == 0)
+        return ls_fail(LS_ERR_ENVIRONMENT,
+                       "rank %d: " TCP_ENV_TLS "=1, but the job has no secret to make keys of: give all ranks the same "
+                       "file by LOCKSTEP_SECRET_FILE",
+                       place->rank);
     meeting->own = meeting->credentials;
     return tcp_credentials_bind(&meeting->own, place->prefix, place->rank);
 }
@@ -105,9 +110,12 @@ static ls_status listen_far(tcp_meeting *meeting, tcp_card *card) {
 
 /* --- cards ------------------------------------------------------------------------------------------------------------- */
 
-static ls_status fill_card(const backend_place *place, tcp_card *card) {
+static ls_status fill_card(const tcp_meeting *meeting, tcp_card *card) {
     struct stat space;
-    *card = (tcp_card){.version = CARD_VERSION, .relaxed_order = place->relaxed_order, .process = getpid()};
+    *card = (tcp_card){.version = CARD_VERSION,
+                       .relaxed_order = meeting->place->relaxed_order,
+                       .wants_tls = meeting->tcp->tls != NULL,
+                       .process = getpid()};
     if (stat("/proc/self/ns/pid", &space) == 0) card->process_space = space.st_ino;
     hosts_read_own(card->host_id);
     if (gethostname(card->host, sizeof card->host - 1) != 0) snprintf(card->host, sizeof card->host, "a host");
@@ -144,7 +152,7 @@ static ls_status exchange(tcp_meeting *meeting) {
     const backend_place *place = meeting->place;
     const size_t world_size = (size_t)place->world_size;
     tcp_card card;
-    const ls_status filled = fill_card(place, &card);
+    const ls_status filled = fill_card(meeting, &card);
     if (filled != LS_OK) return ls_fail_within(filled, "rank %d", place->rank);
     LS_TRY(listen_on_loopback(meeting, &card));
     if (!(meeting->cards = ls_alloc_array(world_size, sizeof *meeting->cards))) return LS_ERR_MEMORY;
@@ -169,14 +177,14 @@ static void watch_host(int socket) {
     setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
 }
 
-void tcp_meeting_take(tcp_meeting *meeting, int rank, int channel, int socket) {
+void tcp_meeting_take(tcp_meeting *meeting, int rank, int channel, int socket, tcp_tls *tls) {
     tcp_link *link = &meeting->tcp->peers[rank].links[channel];
     /* A peer that lost patience with a connection makes another. */
     if (link->socket >= 0)
-        close(link->socket);
+        tcp_link_close(link);
     else
         meeting->missing--;
-    *link = (tcp_link){.socket = socket, .is_readable = true, .is_writable = true};
+    *link = (tcp_link){.socket = socket, .tls = tls, .is_readable = true, .is_writable = true};
     if (channel == TCP_CONTROL) watch_host(socket);
 }
 
@@ -282,6 +290,11 @@ static void close_sockets(const tcp_meeting *meeting) {
     for (int i = 0; i < meeting->guest_count; i++) close(meeting->guests[i].socket);
 }
 
+static void end_tls(const tcp_meeting *meeting) {
+    for (int i = 0; meeting->visits && i < meeting->visit_count; i++) tcp_tls_end(&meeting->visits[i].tls);
+    for (int i = 0; i < meeting->guest_count; i++) tcp_tls_end(&meeting->guests[i].tls);
+}
+
 void tcp_meeting_forked(const tcp_meeting *meeting) {
     close_sockets(meeting);
 }
@@ -292,6 +305,7 @@ static void dissolve(tcp_meeting *meeting) {
     close_sockets(meeting);
     close_listeners(meeting->tcp);
     ls_live_unlock();
+    end_tls(meeting);
     explicit_bzero(&meeting->credentials, sizeof meeting->credentials);
     explicit_bzero(&meeting->own, sizeof meeting->own);
     ls_free(meeting->cards);

@@ -14,9 +14,10 @@ typedef struct tcp_guest {
     int socket;
     int64_t since_ns;
     store_verifier verifier;
+    tcp_tls *tls; /* once it has proved who it is, where TLS is wanted */
 } tcp_guest;
 
-typedef enum tcp_visit_phase { TCP_RESTING, TCP_CONNECTING, TCP_PROVING, TCP_ARRIVED } tcp_visit_phase;
+typedef enum tcp_visit_phase { TCP_RESTING, TCP_CONNECTING, TCP_PROVING, TCP_SECURING, TCP_ARRIVED } tcp_visit_phase;
 
 /* A connection that we make to a lower rank. */
 typedef struct tcp_visit {
@@ -26,6 +27,7 @@ typedef struct tcp_visit {
     unsigned place;      /* of the peer's, that is tried */
     int64_t deadline_ns; /* of this try; resting: when to begin the next */
     store_prover prover;
+    tcp_tls *tls;
 } tcp_visit;
 
 typedef struct tcp_meeting {
@@ -46,7 +48,7 @@ typedef struct tcp_meeting {
 } tcp_meeting;
 
 /* The connection between us and `rank` is proved: it is the group's from now on. */
-void tcp_meeting_take(tcp_meeting *meeting, int rank, int channel, int socket);
+void tcp_meeting_take(tcp_meeting *meeting, int rank, int channel, int socket, tcp_tls *tls);
 
 /* Makes the job's credentials those of connections to `rank` of the group `prefix`: nobody else's, of no other group. Errors:
  * LS_ERR_INTERNAL. */

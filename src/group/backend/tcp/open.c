@@ -92,6 +92,9 @@ static void tcp_close(void *state) {
     if (tcp->is_listed) ls_live_remove(&tcp->live);
     close_descriptors(tcp);
     ls_live_unlock();
+    for (int rank = 0; tcp->peers && rank < tcp->world_size; rank++)
+        for (int channel = 0; channel < TCP_CHANNELS; channel++) tcp_tls_end(&tcp->peers[rank].links[channel].tls);
+    tcp_tls_release(&tcp->tls);
     while (tcp->memories) tcp_release(tcp, tcp->memories->base);
     collective_close(&tcp->collective);
     if (tcp->peers) tcp_mail_free(tcp);
@@ -121,10 +124,13 @@ static ls_status make_list(tcp_group *tcp) {
     return status;
 }
 
-static ls_status read_debug(bool *checks_calls) {
+static ls_status read_environment(tcp_group *tcp) {
     const char *debug = ls_env_text("LOCKSTEP_DEBUG");
-    *checks_calls = debug && strcmp(debug, "detail") == 0;
-    return LS_OK;
+    int64_t wants_tls = 0;
+    tcp->checks_calls = debug && strcmp(debug, "detail") == 0;
+    const ls_status status = ls_env_integer(TCP_ENV_TLS, 0, 1, &wants_tls);
+    if (status < 0) return status;
+    return wants_tls ? tcp_tls_prepare(&tcp->tls) : LS_OK;
 }
 
 static ls_status prepare(const backend_place *place, tcp_group **state) {
@@ -144,7 +150,7 @@ static ls_status prepare(const backend_place *place, tcp_group **state) {
     if (!tcp->peers || !tcp->host_of) return LS_ERR_MEMORY;
     tcp_mail_init(tcp);
     LS_TRY(make_list(tcp));
-    LS_TRY(read_debug(&tcp->checks_calls));
+    LS_TRY(read_environment(tcp));
     tcp_transport_init(&tcp->whole, tcp, NULL, tcp->world_size, &tcp->transport);
     LS_TRY(collective_create(&tcp->collective, &tcp->transport, place->relaxed_order));
     return make_events(tcp);

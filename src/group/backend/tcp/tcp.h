@@ -2,8 +2,9 @@
  *
  *   frame.c      what is said on them
  *   link.c       one connection: receiving and sending without waiting
+ *   tls.c        the same, enciphered, where the user wants it
  *   cards.c      ranks tell each other where they listen, over the store
- *   meeting.c    every pair connects, and proves that it knows the job's secret
+ *   meeting.c    every pair connects (visits.c) and is connected to (guests.c), and proves that it knows the job's secret
  *   lanes.c      the data of collectives, in chunks over several connections
  *   control.c    notes: who leaves and why, what is called, which messages there are
  *   messages.c   send and receive
@@ -149,9 +150,10 @@ typedef struct tcp_group {
     ls_store *store;
     int rank, world_size;
     int spare_processors;
-    bool checks_calls; /* LOCKSTEP_DEBUG=detail: all calls of all ranks are compared before anything moves */
-    tcp_peer *peers;   /* [world_size]; our own is not used */
-    int *host_of;      /* [world_size] numbers of hosts, in the order of their first ranks */
+    tcp_tls_context *tls; /* NULL: connections are plain */
+    bool checks_calls;    /* LOCKSTEP_DEBUG=detail: all calls of all ranks are compared before anything moves */
+    tcp_peer *peers;      /* [world_size]; our own is not used */
+    int *host_of;         /* [world_size] numbers of hosts, in the order of their first ranks */
 
     int events, alarm; /* epoll, and an eventfd in it that ends our sleep */
     _Atomic uint32_t bell;

@@ -2,8 +2,8 @@
  * lead nowhere, or to another host that has the same one (bridges of containers), whose rank cannot prove to be the one
  * that we look for. The control connection finds the address, the others of a pair follow to it.
  *
- *   resting --------> connecting --------> proving --------> arrived
- *      ^___ failed, or took too long: the next address ____/                                                           */
+ *   resting --------> connecting --------> proving --------> securing (with TLS) --------> arrived
+ *      ^___ failed, or took too long: the next address ____/________/                                                          */
 #include "group/backend/tcp/meeting.h"
 
 #include "base/clock.h"
@@ -34,6 +34,7 @@ static void fail(tcp_meeting *meeting, tcp_visit *visit, const char *why, int64_
     tcp_place_unpack(&card_of(meeting, visit->rank)->places[visit->place], &address);
     store_address_describe(&address, text);
     snprintf(meeting->last_failure, sizeof meeting->last_failure, "rank %d at %s: %s", visit->rank, text, why);
+    tcp_tls_end(&visit->tls);
     ls_live_lock();
     close(visit->socket);
     visit->socket = -1;
@@ -76,24 +77,38 @@ static void connected(tcp_meeting *meeting, tcp_visit *visit, int64_t now_ns) {
     visit->prover = (store_prover){.got = 0};
 }
 
-static ls_status prove(tcp_meeting *meeting, tcp_visit *visit, int64_t now_ns) {
-    store_credentials credentials = meeting->credentials;
-    LS_TRY(tcp_credentials_bind(&credentials, meeting->place->prefix, visit->rank));
-    const ls_status status =
-        store_prover_step(&visit->prover, visit->socket, &credentials, meeting->tcp->rank, visit->channel);
-    explicit_bzero(&credentials, sizeof credentials);
-    if (status == LS_END) return LS_OK;
-    if (status != LS_OK) {
-        fail(meeting, visit, ls_last_error(), now_ns);
-        return LS_OK;
-    }
+/* The connection is the group's from now on. */
+static void arrive(tcp_meeting *meeting, tcp_visit *visit) {
     ls_live_lock();
-    tcp_meeting_take(meeting, visit->rank, visit->channel, visit->socket);
+    tcp_meeting_take(meeting, visit->rank, visit->channel, visit->socket, visit->tls);
     visit->socket = -1;
+    visit->tls = NULL;
     visit->phase = TCP_ARRIVED;
     ls_live_unlock();
     ls_point("tcp.meeting.connected");
-    return LS_OK;
+}
+
+static ls_status go_on_proving(const tcp_meeting *meeting, tcp_visit *visit) {
+    const tcp_group *tcp = meeting->tcp;
+    store_credentials credentials = meeting->credentials;
+    ls_status status = tcp_credentials_bind(&credentials, meeting->place->prefix, visit->rank);
+    if (status == LS_OK)
+        status = store_prover_step(&visit->prover, visit->socket, &credentials, tcp->rank, visit->channel);
+    if (status == LS_OK && tcp->tls) {
+        status = tcp_tls_begin(&visit->tls, tcp->tls, visit->socket, false, &credentials, &visit->prover.greeting,
+                               &visit->prover.hello);
+        visit->phase = TCP_SECURING;
+    }
+    explicit_bzero(&credentials, sizeof credentials);
+    return status;
+}
+
+static void prove(tcp_meeting *meeting, tcp_visit *visit, int64_t now_ns) {
+    ls_status status = visit->phase == TCP_PROVING ? go_on_proving(meeting, visit) : LS_OK;
+    /* The first step of TLS is ours. */
+    if (status == LS_OK && visit->tls) status = tcp_tls_step(visit->tls);
+    if (status == LS_OK) arrive(meeting, visit);
+    if (status < 0) fail(meeting, visit, ls_last_error(), now_ns);
 }
 
 /* The control connection of the same pair. */
@@ -125,8 +140,8 @@ static ls_status go_on(tcp_meeting *meeting, tcp_visit *visit, bool is_ready, in
     }
     if (is_ready && visit->phase == TCP_CONNECTING) connected(meeting, visit, now_ns);
     /* What is there may have come with the connection. */
-    if (is_ready && visit->phase == TCP_PROVING) LS_TRY(prove(meeting, visit, now_ns));
-    const bool is_under_way = visit->phase == TCP_CONNECTING || visit->phase == TCP_PROVING;
+    if (is_ready && (visit->phase == TCP_PROVING || visit->phase == TCP_SECURING)) prove(meeting, visit, now_ns);
+    const bool is_under_way = visit->phase != TCP_RESTING && visit->phase != TCP_ARRIVED;
     if (is_under_way && now_ns >= visit->deadline_ns) fail(meeting, visit, "it does not answer", now_ns);
     return LS_OK;
 }

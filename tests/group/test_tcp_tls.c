@@ -1,0 +1,251 @@
+/* test_tcp_tls.c: groups over tcp whose connections are enciphered. */
+#include "group/tcp_ranks.h"
+#include "support/faults.h"
+
+#include "base/clock.h"
+#include "base/wait.h"
+#include "group/backend/tcp/meeting.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static int want_tls(void **state) {
+    (void)state;
+    return setenv("LOCKSTEP_TLS", "1", 1);
+}
+
+static int want_nothing(void **state) {
+    (void)state;
+    return unsetenv("LOCKSTEP_TLS");
+}
+
+/* --- what it carries -------------------------------------------------------------------------------------------------- */
+
+static void sum_and_send(const ls_rank *rank) {
+    static const size_t counts[] = {1, 1000, 300001};
+    ls_group *group = open_tcp(rank);
+    const int next = (rank->rank + 1) % rank->world_size,
+              before = (rank->rank + rank->world_size - 1) % rank->world_size;
+    int64_t *data = malloc(300001 * sizeof *data), *got = malloc(300001 * sizeof *got);
+    for (int i = 0; i < 3; i++) {
+        ls_work *works[2];
+        for (size_t j = 0; j < counts[i]; j++) data[j] = (int64_t)j + rank->rank;
+        assert_ok(ls_group_send(group, data, counts[i], LS_I64, next, 0, &works[0]));
+        assert_ok(ls_group_receive(group, got, counts[i], LS_I64, before, 0, NULL, &works[1]));
+        assert_ok(ls_work_wait_all(works, 2, 0));
+        for (int j = 0; j < 2; j++) ls_work_close(&works[j]);
+        for (size_t j = 0; j < counts[i]; j++) assert_int_equal(got[j], (int64_t)j + before);
+        assert_ok(ls_group_all_reduce(group, data, counts[i], LS_I64, LS_MAX, NULL));
+        for (size_t j = 0; j < counts[i]; j++) assert_int_equal(data[j], (int64_t)j + rank->world_size - 1);
+    }
+    free(data);
+    free(got);
+    ls_group_close(&group);
+}
+
+static void sums_and_messages_go_over_tls(void **state) {
+    (void)state;
+    for (int world_size = 2; world_size <= 4; world_size++) run_ranks(world_size, sum_and_send, NULL);
+}
+
+/* Past the records that one key serves. */
+static void move_much(const ls_rank *rank) {
+    ls_group *group = open_tcp(rank);
+    const size_t count = (size_t)12 << 20;
+    int32_t *data = malloc(count * sizeof *data);
+    for (int round = 0; round < 4; round++) {
+        for (size_t i = 0; i < count && rank->rank == 0; i++) data[i] = (int32_t)i + round;
+        assert_ok(ls_group_broadcast(group, data, count, LS_I32, 0, NULL));
+        for (size_t i = 0; i < count; i += 1001) assert_int_equal(data[i], (int32_t)i + round);
+    }
+    free(data);
+    ls_group_close(&group);
+}
+
+static void keys_change_on_the_way(void **state) {
+    (void)state;
+    run_ranks(2, move_much, NULL);
+}
+
+static void leave_alone(const ls_rank *rank) {
+    ls_group *group = open_tcp(rank);
+    assert_ok(ls_group_barrier(group, NULL));
+    if (rank->rank == 0) {
+        assert_int_equal(ls_group_barrier(group, NULL), LS_ERR_PEER_LOST);
+        assert_error_says("rank 1 (");
+        assert_error_says("left the group");
+    }
+    ls_group_close(&group);
+}
+
+static void who_leaves_is_named_over_tls(void **state) {
+    (void)state;
+    for (int i = 0; i < 5; i++) run_ranks(2, leave_alone, NULL);
+}
+
+static ls_status use_group(const ls_rank *rank) {
+    ls_group *group = NULL;
+    ls_status status = try_open_tcp(rank, 300, &group);
+    if (status == LS_OK) status = ls_group_barrier(group, NULL);
+    ls_group_close(&group);
+    return status;
+}
+
+static void use_and_note(const ls_rank *rank) {
+    ((ls_status *)rank->argument)[rank->rank] = use_group(rank);
+}
+
+static void a_fault_at_any_call_leaves_nothing(void **state) {
+    (void)state;
+    LS_EACH_FAULT(LS_FAULT_MEMORY) {
+        ls_status status[2] = {LS_OK};
+        ls_store *store = NULL;
+        if (ls_store_open_hash(&store) == LS_OK) {
+            run_ranks_over(store, 2, use_and_note, status);
+            ls_store_close(&store);
+            for (int rank = 0; rank < 2 && !ls_fault_was_met(); rank++) assert_int_equal(status[rank], LS_OK);
+        }
+    }
+    assert_nothing_left();
+}
+
+/* --- what others see -------------------------------------------------------------------------------------------------- */
+
+#define PREFIX "lockstep/group/1"
+#define SAYING "nobody but the ranks of this job should read this"
+enum { CONNECTIONS = TCP_CHANNELS };
+
+/* One who sits on the way from rank 1 to rank 0, hands on all that passes, and looks for SAYING. */
+typedef struct eavesdropper {
+    int listener;
+    tcp_place target; /* rank 0's */
+    _Atomic bool is_over;
+    _Atomic int sayings, bytes;
+} eavesdropper;
+
+/* Both ways; `ends` are made non-blocking by MSG_DONTWAIT alone. Returns false at the end of one. */
+static bool hand_on(eavesdropper *self, const int ends[2]) {
+    for (int way = 0; way < 2; way++) {
+        char bytes[8192];
+        const ssize_t count = recv(ends[way], bytes, sizeof bytes, MSG_DONTWAIT);
+        if (count == 0) return false;
+        if (count < 0) continue;
+        atomic_fetch_add(&self->bytes, (int)count);
+        if (memmem(bytes, (size_t)count, SAYING, sizeof SAYING - 1)) atomic_fetch_add(&self->sayings, 1);
+        if (send(ends[1 - way], bytes, (size_t)count, MSG_NOSIGNAL) != count) return false;
+    }
+    return true;
+}
+
+static void *eavesdrop(void *argument) {
+    eavesdropper *self = argument;
+    int ends[CONNECTIONS][2], count = 0;
+    store_address target;
+    tcp_place_unpack(&self->target, &target);
+    while (!atomic_load(&self->is_over)) {
+        struct pollfd polled = {.fd = self->listener, .events = POLLIN};
+        if (count < CONNECTIONS && ls_descriptors_wait(&polled, 1, 0) == 1) {
+            ends[count][0] = accept(self->listener, NULL, NULL);
+            ends[count][1] = socket(AF_INET, SOCK_STREAM, 0);
+            assert_int_equal(connect(ends[count][1], (struct sockaddr *)&target.socket, target.bytes), 0);
+            count++;
+        }
+        for (int i = 0; i < count; i++) hand_on(self, ends[i]);
+        ls_sleep_until(ls_now_ns() + LS_NS_PER_MS / 5);
+    }
+    for (int i = 0; i < count; i++)
+        for (int way = 0; way < 2; way++) close(ends[i][way]);
+    return NULL;
+}
+
+static void stand_between(const ls_rank *rank, eavesdropper *self) {
+    tcp_card cards[2];
+    size_t bytes = 0;
+    assert_ok(ls_store_get(rank->store, PREFIX "/card0/0", &cards[0], sizeof cards[0], &bytes, 60000));
+    cards[1] = cards[0];
+    assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &cards[1], sizeof cards[1]));
+    assert_ok(ls_store_get(rank->store, PREFIX "/cards0", cards, sizeof cards, &bytes, 60000));
+    store_address address = {.bytes = sizeof(struct sockaddr_in)};
+    *(struct sockaddr_in *)&address.socket =
+        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    assert_ok(store_address_listen(&address, &self->listener));
+    self->target = cards[0].places[0];
+    tcp_place_pack(&address, &cards[0].places[0]);
+    assert_ok(ls_store_set(rank->store, PREFIX "/cards0", cards, sizeof cards));
+}
+
+static void speak(const ls_rank *rank) {
+    eavesdropper *self = rank->argument;
+    pthread_t thread;
+    if (rank->rank == 1) {
+        stand_between(rank, self);
+        assert_int_equal(pthread_create(&thread, NULL, eavesdrop, self), 0);
+    }
+    ls_group *group = open_tcp(rank);
+    char text[sizeof SAYING] = "";
+    if (rank->rank == 0) memcpy(text, SAYING, sizeof text);
+    assert_ok(ls_group_broadcast(group, text, sizeof text, LS_U8, 0, NULL));
+    assert_string_equal(text, SAYING);
+    if (rank->rank == 0)
+        assert_ok(ls_group_send(group, text, sizeof text, LS_U8, 1, 0, NULL));
+    else
+        assert_ok(ls_group_receive(group, text, sizeof text, LS_U8, 0, 0, NULL, NULL));
+    assert_ok(ls_group_barrier(group, NULL));
+    ls_group_close(&group);
+    if (rank->rank != 1) return;
+    atomic_store(&self->is_over, true);
+    pthread_join(thread, NULL);
+    close(self->listener);
+}
+
+static void who_listens_on_the_way_reads_nothing(void **state) {
+    (void)state;
+    eavesdropper self = {.listener = -1};
+    run_ranks(2, speak, &self);
+    assert_int_equal(self.sayings, 0);
+    assert_true(self.bytes > 1000);
+}
+
+static void without_it_who_listens_on_the_way_reads_all(void **state) {
+    (void)state;
+    eavesdropper self = {.listener = -1};
+    run_ranks(2, speak, &self);
+    assert_int_equal(self.sayings, 2);
+}
+
+/* Rank 1's card says that it does without. */
+static void want_it_alone(const ls_rank *rank) {
+    ls_group *group = NULL;
+    if (rank->rank == 1) {
+        tcp_card card;
+        size_t bytes = 0;
+        assert_ok(ls_store_get(rank->store, PREFIX "/card0/0", &card, sizeof card, &bytes, 60000));
+        card.wants_tls = 0;
+        assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &card, sizeof card));
+        return;
+    }
+    assert_int_equal(try_open_tcp(rank, 10000, &group), LS_ERR_ENVIRONMENT);
+    assert_error_says("rank 0 wants TLS, rank 1 does not: LOCKSTEP_TLS has to be the same");
+}
+
+static void ranks_that_differ_about_it_say_so(void **state) {
+    (void)state;
+    run_ranks(2, want_it_alone, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(sums_and_messages_go_over_tls, want_tls, want_nothing),
+        cmocka_unit_test_setup_teardown(keys_change_on_the_way, want_tls, want_nothing),
+        cmocka_unit_test_setup_teardown(who_leaves_is_named_over_tls, want_tls, want_nothing),
+        cmocka_unit_test_setup_teardown(a_fault_at_any_call_leaves_nothing, want_tls, want_nothing),
+        cmocka_unit_test_setup_teardown(who_listens_on_the_way_reads_nothing, want_tls, want_nothing),
+        cmocka_unit_test(without_it_who_listens_on_the_way_reads_all),
+        cmocka_unit_test_setup_teardown(ranks_that_differ_about_it_say_so, want_tls, want_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
