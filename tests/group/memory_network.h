@@ -1,6 +1,6 @@
-/* memory_network.h: a transport in memory for tests of algorithms: single-threaded, in random order, as unhelpful as the contract in
- * transport.h allows. Every message is checked: its size on both sides, that what is sent stays as it is until it is sent, that no
- * more than the window is under way. Memory to receive into is spoilt at once. */
+/* memory_network.h: a transport in memory for tests of algorithms: single-threaded, in random order, as unhelpful as
+ * the contract in transport.h allows. Every message is checked: its size on both sides, that what is sent stays as it
+ * is until it is sent, that no more than the window is under way. Memory to receive into is spoilt at once. */
 #ifndef LS_TEST_GROUP_MEMORY_NETWORK_H
 #define LS_TEST_GROUP_MEMORY_NETWORK_H
 

@@ -1,5 +1,5 @@
-/* test_algorithms.c: every algorithm, forced at every size, over a network in memory that delivers in random order: what comes out
- * equals the serial oracle, and what travels is what choose.c says it costs. */
+/* test_algorithms.c: every algorithm, forced at every size, over a network in memory that delivers in random order:
+ * what comes out equals the serial oracle, and what travels is what choose.c says it costs. */
 #include "group/algorithm_world.h"
 
 #include "group/backend.h"
@@ -41,7 +41,7 @@ static size_t uneven_count(const trial *t, int from, int to) {
     return bits % 3 ? (size_t)(mix(bits) % (t->count + 1)) : 0;
 }
 
-/* --- what is sent ----------------------------------------------------------------------------------------------------- */
+/* --- what is sent ------------------------------------------------------------------------------------------------- */
 
 static bool combines(group_kind kind) {
     return kind == GROUP_ALL_REDUCE || kind == GROUP_REDUCE || kind == GROUP_REDUCE_SCATTER;
@@ -117,7 +117,7 @@ static void restore(rank_memory *m) {
     memcpy(m->received.bytes, m->received.initial, m->received.size + GUARD_BYTES);
 }
 
-/* --- what should come out ------------------------------------------------------------------------------------------------ */
+/* --- what should come out ----------------------------------------------------------------------------------------- */
 
 static void expect_combined(char *into, const trial *t, size_t at) {
     const size_t size = ls_dtype_size(t->dtype);
@@ -179,7 +179,7 @@ static void release(rank_memory *m) {
     }
 }
 
-/* --- running ------------------------------------------------------------------------------------------------------------- */
+/* --- running ------------------------------------------------------------------------------------------------------ */
 
 static group_call call_of(const trial *t, const rank_memory *m) {
     return (group_call){.kind = t->kind,
@@ -253,7 +253,7 @@ static void run_trial(world *w, const trial *t) {
     for (int rank = 0; rank < t->ranks; rank++) release(&memories[rank]);
 }
 
-/* --- the tests ----------------------------------------------------------------------------------------------------------- */
+/* --- the tests ---------------------------------------------------------------------------------------------------- */
 
 static const group_kind kinds[] = {
     GROUP_ALL_REDUCE, GROUP_BROADCAST,      GROUP_ALL_GATHER, GROUP_BARRIER,           GROUP_REDUCE,  GROUP_GATHER,

@@ -1,5 +1,5 @@
-/* test_algorithms_choice.c: which algorithm is chosen; that each sends as much as choose.c says; that large operations keep the
- * wire busy; and what algorithms refuse. */
+/* test_algorithms_choice.c: which algorithm is chosen; that each sends as much as choose.c says; that large operations
+ * keep the wire busy; and what algorithms refuse. */
 #include "group/algorithm_world.h"
 
 #include "group/backend.h"
@@ -12,7 +12,7 @@ static const group_kind kinds[] = {GROUP_ALL_REDUCE, GROUP_BROADCAST, GROUP_ALL_
                                    GROUP_ALL_TO_ALL, GROUP_ALLOCATE,  GROUP_ALL_TO_ALL_UNEVEN};
 #define KINDS ((int)(sizeof kinds / sizeof *kinds))
 
-/* --- the choice ----------------------------------------------------------------------------------------------------------- */
+/* --- the choice --------------------------------------------------------------------------------------------------- */
 
 typedef struct expected_choice {
     collective_shape shape;
@@ -25,7 +25,8 @@ typedef struct expected_choice {
 /* What docs/process-groups.md tells. */
 static const expected_choice choices[] = {
     {{GROUP_ALL_REDUCE, 4, 2, false}, ALGORITHM_EXCHANGE},
-    {{GROUP_ALL_REDUCE, 1024 * MIB, 2, false}, ALGORITHM_EXCHANGE},
+    {{GROUP_ALL_REDUCE, 4 * MIB, 2, false}, ALGORITHM_EXCHANGE},
+    {{GROUP_ALL_REDUCE, 8 * MIB, 2, false}, ALGORITHM_PAIRWISE},
     {{GROUP_ALL_REDUCE, KIB, 8, false}, ALGORITHM_EXCHANGE},
     {{GROUP_ALL_REDUCE, MIB, 4, false}, ALGORITHM_PAIRWISE},
     {{GROUP_ALL_REDUCE, 1024 * MIB, 3, false}, ALGORITHM_PAIRWISE},
@@ -84,7 +85,7 @@ static void shares_cover_the_data_and_segments_fit_the_scratch(void **state) {
         }
 }
 
-/* --- what travels ---------------------------------------------------------------------------------------------------------- */
+/* --- what travels ------------------------------------------------------------------------------------------------- */
 
 /* Memory for a call of any kind, of bytes. */
 typedef struct memories {
@@ -162,11 +163,11 @@ static void what_travels_is_what_the_formulas_say(void **state) {
             }
 }
 
-/* --- the wire ------------------------------------------------------------------------------------------------------------- */
+/* --- the wire ----------------------------------------------------------------------------------------------------- */
 
 #define TICK_BYTES ((size_t)16 << 10)
 
-/* In a tick each rank sends and receives at most TICK_BYTES, in turn to and from each peer, and only what is awaited. */
+/* In a tick each rank sends and receives at most TICK_BYTES, in turn to and from each peer: only what is awaited. */
 static void tick(memory_network *n, size_t *progress, int turn) {
     size_t out[MOST_RANKS], in[MOST_RANKS];
     for (int rank = 0; rank < n->ranks; rank++) out[rank] = in[rank] = TICK_BYTES;
@@ -240,7 +241,7 @@ static void large_operations_keep_both_directions_of_the_wire_busy(void **state)
     }
 }
 
-/* --- refusals ------------------------------------------------------------------------------------------------------------- */
+/* --- refusals ----------------------------------------------------------------------------------------------------- */
 
 static void counts_that_differ_are_a_mismatch_and_nothing_is_written(void **state) {
     (void)state;

@@ -1,9 +1,10 @@
-/* algorithm.h: what an algorithm is: for each peer and direction a sequence of messages, each of which may go once its condition
- * holds, and some work on this rank. collective.c does the rest, for all of them alike: it keeps messages in order and
- * within the transport's window, counts them, and knows when all is done.
+/* algorithm.h: what an algorithm is: for each peer and direction a sequence of messages, each of which may go once its
+ * condition holds, and some work on this rank. collective.c does the rest, for all of them alike: it keeps messages in
+ * order and within the transport's window, counts them, and knows when all is done.
  *
- * Why sequences: nothing is tagged on the way, so both sides of a pair have to count the same messages in the same order. An
- * algorithm says the order once, as a function of an index; a message of no bytes has an index and never travels. */
+ * Why sequences: nothing is tagged on the way, so both sides of a pair have to count the same messages in the same
+ * order. An algorithm says the order once, as a function of an index; a message of no bytes has an index and never
+ * travels. */
 #ifndef LS_GROUP_ALGORITHMS_ALGORITHM_H
 #define LS_GROUP_ALGORITHMS_ALGORITHM_H
 
@@ -29,8 +30,8 @@ typedef struct stream {
 typedef struct algorithm {
     void (*start)(collective *c); /* opens streams, sets the algorithm's own fields */
     message (*message[2])(const collective *c, int peer, uint64_t index); /* by direction */
-    /* Does what this rank has to do, for some 50 us at most; `moved` is set if there was anything. Returns whether all of it is
-     * done. */
+    /* Does what this rank has to do, for some 50 us at most; `moved` is set if there was anything. Returns whether all
+     * of it is done. */
     bool (*work)(collective *c, bool *moved);
 } algorithm;
 
@@ -101,7 +102,8 @@ struct collective {
 /* Begins `call` by one algorithm, which carries it. */
 void collective_start_by(collective *c, const group_call *call, uint64_t number, algorithm_name name);
 
-/* For algorithms: says how many messages there are with a peer. Peers are served in the order in which they are opened. */
+/* For algorithms: says how many messages there are with a peer. Peers are served in the order in which they are
+ * opened. */
 void collective_open(collective *c, int peer, uint64_t outgoing, uint64_t incoming);
 
 /* How many messages of that direction are done. */

@@ -1,35 +1,41 @@
-/* choose.c: the cheapest of the algorithms that can carry a call, by the usual model of a network ("Optimization of collective
- * communication operations in MPICH", Thakur and others, 2005):
+/* choose.c: the cheapest of the algorithms that can carry a call, by the usual model of a network ("Optimization of
+ * collective communication operations in MPICH", Thakur and others, 2005):
  *
- *     time = rounds * alpha + messages * omicron + bytes * beta
+ *     time = rounds * alpha + messages * omicron + bytes * beta + combined * gamma
  *
- * alpha, the latency of a round; omicron, what a message costs the processor at both ends; beta, the time of a byte. Only their
- * ratios matter to the choice, so all is counted in bytes: those of a link of 10 Gbit/s within 26 and 6.5 us. N ranks,
- * n bytes, s = ceil(n / segment):
+ * alpha, the latency of a round; omicron, what a message costs the processor at both ends; beta, the time of a byte on
+ * the wire; gamma, what is left of the time of combining a byte, most of which the wire hides. Only their ratios
+ * matter to the choice, so all is counted in bytes: on a link of 10 Gbit/s alpha is 26 us and omicron 6.5 us. gamma is
+ * what two ranks show on one host, where an exchange is ahead up to 4 MiB and pairwise by 1.6 at 25 MiB.
  *
- *     kind            algorithm        rounds               messages            bytes
- *     all-reduce      exchange         1                    (N-1) s             (N-1) n
- *                     pairwise         2                    2 (N-1) s'          2 (N-1)/N n          s' of a share of n/N
- *                     Bruck            ceil(log2 N)         ceil(log2 N)        (N-1) n
- *       relaxed:      doubling         log2 P (+ 2)         log2 P (+ 1)        log2 P n (+ n)       P <= N, a power of two;
- *                     halving          2 log2 P (+ 2)       2 log2 P (+ 1)      2 (P-1)/P n (+ n)    (+) where it is not N
- *                     ring             2 (N-1)              2 (N-1) s'          2 (N-1)/N n
- *     reduce          exchange         1                    (N-1) s             (N-1) n
- *                     pairwise         2                    2 (N-1) s'          2 (N-1)/N n
- *     reduce-scatter  pairwise         1                    (N-1) s             (N-1) n              n of a row
- *     all-gather      direct           1                    N-1                 (N-1) n              n of a row
- *                     Bruck            ceil(log2 N)         ceil(log2 N)        (N-1) n
+ * N ranks, n bytes (of a row, where there are rows), s = ceil(n / segment), s' the same of a share of n/N:
+ *
+ *     kind            algorithm        rounds               messages            bytes                combined
+ *     all-reduce      exchange         1                    (N-1) s             (N-1) n              (N-1) n
+ *                     pairwise         2                    2 (N-1) s'          2 (N-1)/N n          (N-1)/N n
+ *                     Bruck            ceil(log2 N)         ceil(log2 N)        (N-1) n              N n
+ *       relaxed:      doubling         log2 P (+ 2)         log2 P (+ 1)        log2 P n (+ n)       as many
+ *                     halving          2 log2 P (+ 2)       2 log2 P (+ 1)      2 (P-1)/P n (+ n)    (P-1)/P n (+ n)
+ *                     ring             2 (N-1)              2 (N-1) s'          2 (N-1)/N n          (N-1)/N n
+ *     reduce          exchange         1                    (N-1) s             (N-1) n              (N-1) n
+ *                     pairwise         2                    2 (N-1) s'          2 (N-1)/N n          (N-1)/N n
+ *     reduce-scatter  pairwise         1                    (N-1) s             (N-1) n              (N-1) n
+ *     all-gather      direct           1                    N-1                 (N-1) n
+ *                     Bruck            ceil(log2 N)         ceil(log2 N)        (N-1) n              N n, copied
  *     gather, scatter, all-to-all
- *                     direct           1                    N-1                 (N-1) n              n of a row
+ *                     direct           1                    N-1                 (N-1) n
  *     broadcast       binomial         ceil(log2 N)         ceil(log2 N)        ceil(log2 N) n
  *                     chain            N-1                  s                   n + (N-2) segment
- *     barrier         dissemination    ceil(log2 N)         ceil(log2 N)        ceil(log2 N)                            */
+ *     barrier         dissemination    ceil(log2 N)         ceil(log2 N)        ceil(log2 N)
+ *
+ * P is the largest power of two up to N; what stands in brackets is added where they differ. */
 #include "group/algorithms/choose.h"
 
 #include "group/backend.h"
 
 #define ALPHA_BYTES 32768.0
 #define OMICRON_BYTES 8192.0
+#define GAMMA 0.015625
 
 #define SEGMENT_MOST_BYTES ((size_t)256 << 10)
 #define SEGMENT_LEAST_BYTES ((size_t)32 << 10)
@@ -37,7 +43,7 @@
 #define SEGMENTS_WANTED 8
 #define LINE_BYTES ((size_t)64)
 
-/* --- how data is cut ------------------------------------------------------------------------------------------------------ */
+/* --- how data is cut ---------------------------------------------------------------------------------------------- */
 
 static size_t lines_of(size_t bytes) {
     return bytes / LINE_BYTES + (bytes % LINE_BYTES > 0);
@@ -78,7 +84,7 @@ static double segments(size_t bytes, int world_size) {
     return count_of(bytes, segment_bytes(bytes, world_size));
 }
 
-/* --- what it costs -------------------------------------------------------------------------------------------------------- */
+/* --- what it costs ------------------------------------------------------------------------------------------------ */
 
 static int log2_up(int ranks) {
     int log = 0;
@@ -88,55 +94,60 @@ static int log2_up(int ranks) {
 
 static collective_cost pairwise_cost(const collective_shape *shape) {
     const double others = shape->world_size - 1;
-    if (shape->kind == GROUP_REDUCE_SCATTER)
-        return (collective_cost){1, others * segments(shape->bytes, shape->world_size), others * (double)shape->bytes};
+    if (shape->kind == GROUP_REDUCE_SCATTER) {
+        const double all = others * (double)shape->bytes;
+        return (collective_cost){1, others * segments(shape->bytes, shape->world_size), all, all};
+    }
     const size_t share = share_longest(shape->bytes, shape->world_size);
-    return (collective_cost){2, 2 * others * segments(share, shape->world_size), 2 * others * (double)share};
+    const double pieces = others * (double)share;
+    return (collective_cost){2, 2 * others * segments(share, shape->world_size), 2 * pieces, pieces};
 }
 
 static collective_cost chain_cost(const collective_shape *shape) {
     const double segment = (double)segment_bytes(shape->bytes, shape->world_size);
     return (collective_cost){shape->world_size - 1, segments(shape->bytes, shape->world_size),
-                             (double)shape->bytes + (shape->world_size - 2) * segment};
+                             (double)shape->bytes + (shape->world_size - 2) * segment, 0};
 }
 
 static collective_cost ring_cost(const collective_shape *shape) {
     const double others = shape->world_size - 1;
     const size_t share = share_longest(shape->bytes, shape->world_size);
-    return (collective_cost){2 * others, 2 * others * count_of(share, ring_segment_bytes(share)),
-                             2 * others * (double)share};
+    const double round = others * (double)share, messages = others * count_of(share, ring_segment_bytes(share));
+    return (collective_cost){2 * others, 2 * messages, 2 * round, round};
 }
 
-/* Beside powers of two, one step before them and one after. */
 static collective_cost cube_cost(algorithm_name name, const collective_shape *shape) {
     const double bytes = (double)shape->bytes;
     int ranks = 1, rounds = 0;
     for (; 2 * ranks <= shape->world_size; ranks *= 2) rounds++;
     const double beside = ranks < shape->world_size;
-    if (name == ALGORITHM_DOUBLING)
-        return (collective_cost){rounds + 2 * beside, rounds + beside, (rounds + beside) * bytes};
-    return (collective_cost){2 * rounds + 2 * beside, 2 * rounds + beside,
-                             2 * (ranks - 1) * (double)share_longest(shape->bytes, ranks) + beside * bytes};
+    if (name == ALGORITHM_DOUBLING) {
+        const double all = (rounds + beside) * bytes;
+        return (collective_cost){rounds + 2 * beside, rounds + beside, all, all};
+    }
+    const double halves = (ranks - 1) * (double)share_longest(shape->bytes, ranks);
+    return (collective_cost){2 * rounds + 2 * beside, 2 * rounds + beside, 2 * halves + beside * bytes,
+                             halves + beside * bytes};
 }
 
 collective_cost algorithm_cost(algorithm_name name, const collective_shape *shape) {
     const double others = shape->world_size - 1, log = log2_up(shape->world_size), bytes = (double)shape->bytes;
+    const double all = others * bytes;
     switch (name) {
-    case ALGORITHM_EXCHANGE:
-        return (collective_cost){1, others * segments(shape->bytes, shape->world_size), others * bytes};
+    case ALGORITHM_EXCHANGE: return (collective_cost){1, others * segments(shape->bytes, shape->world_size), all, all};
     case ALGORITHM_PAIRWISE: return pairwise_cost(shape);
-    case ALGORITHM_BRUCK: return (collective_cost){log, log, others * bytes};
-    case ALGORITHM_DISSEMINATION: return (collective_cost){log, log, log};
-    case ALGORITHM_BINOMIAL: return (collective_cost){log, log, log * bytes};
+    case ALGORITHM_BRUCK: return (collective_cost){log, log, all, all + bytes}; /* what it copies counts alike */
+    case ALGORITHM_DISSEMINATION: return (collective_cost){log, log, log, 0};
+    case ALGORITHM_BINOMIAL: return (collective_cost){log, log, log * bytes, 0};
     case ALGORITHM_CHAIN: return chain_cost(shape);
     case ALGORITHM_DOUBLING:
     case ALGORITHM_HALVING: return cube_cost(name, shape);
     case ALGORITHM_RING: return ring_cost(shape);
-    default: return (collective_cost){1, others, others * bytes};
+    default: return (collective_cost){1, others, all, 0};
     }
 }
 
-/* --- the choice ----------------------------------------------------------------------------------------------------------- */
+/* --- the choice --------------------------------------------------------------------------------------------------- */
 
 static bool fits_scratch(size_t bytes, size_t times) {
     return bytes <= COLLECTIVE_SCRATCH_BYTES / times;
@@ -167,7 +178,7 @@ bool algorithm_carries(algorithm_name name, const collective_shape *shape) {
 
 static double time_of(algorithm_name name, const collective_shape *shape) {
     const collective_cost cost = algorithm_cost(name, shape);
-    return cost.rounds * ALPHA_BYTES + cost.messages * OMICRON_BYTES + cost.bytes;
+    return cost.rounds * ALPHA_BYTES + cost.messages * OMICRON_BYTES + cost.bytes + cost.combined * GAMMA;
 }
 
 algorithm_name algorithm_choose(const collective_shape *shape) {

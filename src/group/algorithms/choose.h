@@ -28,9 +28,10 @@ typedef struct collective_shape {
     bool is_relaxed; /* the order of additions is free */
 } collective_shape;
 
-/* Of the rank that has most to do, in its busier direction: rounds that wait for each other, messages, bytes. */
+/* Of the rank that has most to do: rounds that wait for each other; messages and bytes in its busier direction; bytes
+ * of others that it combines with its own. */
 typedef struct collective_cost {
-    double rounds, messages, bytes;
+    double rounds, messages, bytes, combined;
 } collective_cost;
 
 /* Whether the algorithm can do that at all. */
@@ -43,7 +44,7 @@ algorithm_name algorithm_choose(const collective_shape *shape);
 #define COLLECTIVE_SCRATCH_BYTES ((size_t)4 << 20) /* of a rank; divided among its peers */
 #define COLLECTIVE_SLOTS 4                         /* segments of each peer that may wait to be combined */
 
-/* Bytes of the longest of the shares into which all ranks' parts divide `bytes`, and where the share of a rank begins. */
+/* Bytes of the longest of the shares, one a rank, into which `bytes` are divided, and where a rank's begins. */
 size_t share_longest(size_t bytes, int world_size);
 size_t share_border(size_t bytes, int rank, int world_size);
 /* Bytes of a segment of a share of `bytes` bytes; a multiple of 64. */

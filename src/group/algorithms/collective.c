@@ -1,10 +1,10 @@
 /* collective.c: runs an algorithm: settles what the transport has done, lets the rank work, posts what may go.
  *
- *   start: choose, open streams ---> poll: settle ---> work ---> post ---> ... ---> all streams at their end, no work left: done
+ *   start: choose, open streams ---> poll: settle ---> work ---> post ---> ... ---> nothing left: done
  *
  * 1. Of a stream at most TRANSPORT_WINDOW messages are under way.
  * 2. The transport's counts are of messages with bytes; a message of none is done when those before it are.
- * 3. Whether a message may go depends on what is done alone, so the order in which peers are served changes no result. */
+ * 3. Whether a message may go depends on what is done alone: the order in which peers are served changes no result. */
 #include "group/algorithms/algorithm.h"
 
 #include "base/memory.h"
@@ -59,7 +59,7 @@ void collective_open(collective *c, int peer, uint64_t outgoing, uint64_t incomi
     lane[INCOMING].end += incoming;
 }
 
-/* --- streams ----------------------------------------------------------------------------------------------------------- */
+/* --- streams ------------------------------------------------------------------------------------------------------ */
 
 static bool settle(const collective *c, int peer, direction way) {
     const transport *t = c->transport;
@@ -117,7 +117,7 @@ static bool are_streams_done(const collective *c) {
     return true;
 }
 
-/* --- operations -------------------------------------------------------------------------------------------------------- */
+/* --- operations --------------------------------------------------------------------------------------------------- */
 
 static bool combines(group_kind kind) {
     return kind == GROUP_ALL_REDUCE || kind == GROUP_REDUCE || kind == GROUP_REDUCE_SCATTER;

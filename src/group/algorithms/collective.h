@@ -1,5 +1,5 @@
-/* collective.h: collectives over a transport: which algorithm carries a call, and its state machine. Neither waits nor allocates
- * once it is created; knows no backend, no thread, no clock. */
+/* collective.h: collectives over a transport: which algorithm carries a call, and its state machine. Neither waits nor
+ * allocates once it is created; knows no backend, no thread, no clock. */
 #ifndef LS_GROUP_COLLECTIVE_H
 #define LS_GROUP_COLLECTIVE_H
 
@@ -12,13 +12,13 @@
 /* One rank's end of the collectives of a group: one at a time. */
 typedef struct collective collective;
 
-/* `network` is borrowed. `relaxed_order` allows algorithms that add in another order than that of the ranks: replicas are
- * still equal, reruns too, but other sizes and splits give other bits. Errors: LS_ERR_MEMORY. */
+/* `network` is borrowed. `relaxed_order` allows algorithms that add in another order than that of the ranks: replicas
+ * are still equal, reruns too, but other sizes and splits give other bits. Errors: LS_ERR_MEMORY. */
 ls_status collective_create(collective **created, const transport *network, bool relaxed_order);
 void collective_close(collective **closed);
 
-/* Begins `call` (copied; not the arrays of counts), any kind but messages; small messages are sent at once. All ranks begin
- * the same. `number` is the operation's, for sentences. */
+/* Begins `call` (copied; not the arrays of counts), any kind but messages; small messages are sent at once. All ranks
+ * begin the same. `number` is the operation's, for sentences. */
 void collective_start(collective *c, const group_call *call, uint64_t number);
 
 typedef enum collective_progress {

@@ -1,25 +1,25 @@
-/* combine.c: all-reduce, reduce and reduce-scatter in the order of the ranks: whoever combines a share of the data gets that share
- * of all ranks, a segment at a time, and combines a segment once all its copies are there. So the bits do not depend
- * on timing, on how data is cut, or on which of the two algorithms ran.
+/* combine.c: all-reduce, reduce and reduce-scatter in the order of the ranks: whoever combines a share of the data
+ * gets that share of all ranks, a segment at a time, and combines a segment once all its copies are there. So the bits
+ * do not depend on timing, on how data is cut, or on which of the two algorithms ran.
  *
  *   exchange    whoever wants the result combines everything: one round, but (N-1) n bytes to each
- *   pairwise    rank r combines the r-th of N shares (of a reduce-scatter its row) and sends the result to whoever wants it:
- *               two rounds, 2 n (N-1)/N bytes, as many as a ring, without its 2 (N-1) rounds
+ *   pairwise    rank r combines the r-th of N shares (of a reduce-scatter its row) and sends the result to whoever
+ *               wants it: two rounds, 2 n (N-1)/N bytes, as many as a ring, without its 2 (N-1) rounds
  *
- * Between rank r and peer p goes, in this order, for k = 0, 1, ...: segment k of r's copy of p's share, then segment k - LEAD of the
- * result of r's own share. Results lag, so that while the first pieces are awaited and combined the wire has more to carry;
- * both directions are busy from the first piece to the last result.
+ * Between rank r and peer p goes, in this order, for k = 0, 1, ...: segment k of r's copy of p's share, then
+ * segment k - LEAD of the result of r's own share. Results lag, so that while the first pieces are awaited and combined
+ * the wire has more to carry; both directions are busy from the first piece to the last result.
  *
- *   piece k of p's share --> p's slot (k mod SLOTS) of r --> combined once all ranks' pieces k are there --> result k --> data
+ *   piece k --> slot k mod SLOTS at the share's rank --> combined once all ranks' pieces k are there --> result k
  *
  * 1. A piece is received once the slot's former piece is combined; so pieces are never more than SLOTS ahead.
  * 2. The data is overwritten with a result only once our own piece from there is out of our hands.
- * 3. No cycle: a message waits for messages of an earlier segment, a result for its segment's pieces.               */
+ * 3. No cycle: a message waits for messages of an earlier segment, a result for its segment's pieces. */
 #include "group/algorithms/algorithm.h"
 
 #define LEAD 2
 
-/* --- what each algorithm and kind comes to ------------------------------------------------------------------------------- */
+/* --- what each algorithm and kind comes to ------------------------------------------------------------------------ */
 
 static bool is_pairwise(const collective *c) {
     return c->algorithm == &pairwise_algorithm;
@@ -65,7 +65,7 @@ static char *own_piece(const collective *c, int of_rank, uint64_t index) {
     return collective_sent(c) + share_of(c, of_rank).at + (size_t)index * c->combine.segment;
 }
 
-/* --- messages: index 2k is piece k, index 2k + 1 is result k - LEAD ------------------------------------------------------- */
+/* --- messages: index 2k is piece k, index 2k + 1 is result k - LEAD ----------------------------------------------- */
 
 static uint64_t index_of_result(uint64_t segment) {
     return 2 * (segment + LEAD) + 1;
@@ -118,7 +118,7 @@ static void combine_start(collective *c) {
     }
 }
 
-/* --- combining ---------------------------------------------------------------------------------------------------------- */
+/* --- combining ---------------------------------------------------------------------------------------------------- */
 
 /* Whether our data of a segment, where its result will stand, still has to go out: in an exchange everyone gets it. */
 static bool may_overwrite(const collective *c, int peer, uint64_t segment) {

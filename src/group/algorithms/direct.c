@@ -1,8 +1,8 @@
-/* direct.c: everyone sends each what is for it, in one message, and copies its own part. Ranks begin with their next neighbour, so
- * that not all of them turn to rank 0 first.
+/* direct.c: everyone sends each what is for it, in one message, and copies its own part. Ranks begin with their next
+ * neighbour, so that not all of them turn to rank 0 first.
  *
- * An uneven all-to-all says in a message before each part how many elements it has: the peer expects a number of its own, and a
- * difference is found here, before a byte is written. */
+ * An uneven all-to-all says in a message before each part how many elements it has: the peer expects a number of its
+ * own, and a difference is found here, before a byte is written. */
 #include "group/algorithms/algorithm.h"
 
 #include "base/error.h"

@@ -1,14 +1,14 @@
-/* hypercube.c: all-reduces in relaxed order in which a rank meets one partner in each round, whose number differs in one bit
- * ("Optimization of collective communication operations in MPICH", Thakur and others, 2005).
+/* hypercube.c: all-reduces in relaxed order in which a rank meets one partner in each round, whose number differs in
+ * one bit ("Optimization of collective communication operations in MPICH", Thakur and others, 2005).
  *
  *   doubling    everyone gives and gets all of it in each of log2 P rounds: of little data
- *   halving     half as much in each round, so that after log2 P rounds everyone has the whole of one of P shares; then the
- *               results back the same way, twice as much in each round
+ *   halving     half as much in each round, so that after log2 P rounds everyone has the whole of one of P shares;
+ *               then the results back the same way, twice as much in each round
  *
- * P is the largest power of two that is not above N. Of the first 2 (N - P) ranks each odd one gives its data to the even one
- * before it, takes no part, and gets the result at the end. Ranks that take part have numbers 0 to P - 1.
+ * P is the largest power of two that is not above N. Of the first 2 (N - P) ranks each odd one gives its data to the
+ * even one before it, takes no part, and gets the result at the end. Ranks that take part have numbers 0 to P - 1.
  *
- *   step 0: what the odd one gives ---> 1 ... log2 P: rounds ---> the end (an average's division) ---> all that is left is sent
+ *   step 0: what the odd one gives ---> 1 ... log2 P: rounds ---> the end (an average's division) ---> results
  *
  * Replicas are equal because of a pair of partners both put the lower one's data first. */
 #include "group/algorithms/algorithm.h"
@@ -20,7 +20,7 @@ static bool is_halving(const collective *c) {
     return c->algorithm == &halving_algorithm;
 }
 
-/* --- who meets whom ------------------------------------------------------------------------------------------------------ */
+/* --- who meets whom ----------------------------------------------------------------------------------------------- */
 
 /* Odd ranks that take no part have number -1. */
 static int number_of(const collective *c, int rank) {
@@ -53,7 +53,7 @@ static int partner_at(const collective *c, int step) {
     return step ? rank_of(c, c->cube.number ^ distance_at(c, step)) : neighbour_of(c);
 }
 
-/* --- what they give each other ------------------------------------------------------------------------------------------- */
+/* --- what they give each other ------------------------------------------------------------------------------------ */
 
 typedef struct span {
     size_t at, bytes;
@@ -133,7 +133,7 @@ static void cube_start(collective *c) {
     for (int step = 1; step <= rounds; step++) collective_open(c, partner_at(c, step), messages, messages);
 }
 
-/* --- combining ------------------------------------------------------------------------------------------------------------ */
+/* --- combining ---------------------------------------------------------------------------------------------------- */
 
 static void combine(const collective *c, int step, size_t at, size_t bytes) {
     char *own = (char *)c->call.data + combined_at(c, step).at + at, *theirs = slot_of(c, step) + at;

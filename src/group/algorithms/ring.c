@@ -1,10 +1,11 @@
-/* ring.c: an all-reduce round a ring, in relaxed order ("Bandwidth optimal all-reduce algorithms", Patarasuk and Yuan, 2009): each
- * rank talks to two others only, however many there are.
+/* ring.c: an all-reduce round a ring, in relaxed order ("Bandwidth optimal all-reduce algorithms", Patarasuk and Yuan,
+ * 2009): each rank talks to two others only, however many there are.
  *
- * The data is N blocks. In step t rank r sends block r - t to its right and hears of block r - t - 1 from its left. In the first
- * N - 1 steps what comes is the sum of the ranks passed so far: this rank's own data is added, and it goes on; block b is whole
- * on rank b - 1. In the N - 1 steps that follow it goes round once more and is written. A block is cut into segments,
- * and each goes on as soon as it is there: index i of both streams is segment i mod S of step i / S.
+ * The data is N blocks. In step t rank r sends block r - t to its right and hears of block r - t - 1 from its left. In
+ * the first N - 1 steps what comes is the sum of the ranks passed so far: this rank's own data is added, and it goes
+ * on; block b is whole on rank b - 1. In the N - 1 steps that follow it goes round once more and is written. A block
+ * is cut into segments, and each goes on as soon as it is there: index i of both streams is segment i mod S of
+ * step i / S.
  *
  * 1. A segment is received once its slot's former content is added.
  * 2. A whole block overwrites ours once what we sent from there, N - 1 steps earlier, is out of our hands. */

@@ -1,9 +1,10 @@
-/* rounds.c: what takes log2 N rounds: in round i each rank sends to the rank 2^i before it and hears from the one 2^i behind it.
+/* rounds.c: what takes log2 N rounds: in round i each rank sends to the rank 2^i before it and hears from the one 2^i
+ * behind it.
  *
- *   Bruck           an all-gather ("Efficient algorithms for all-to-all communications", Bruck and others, 1997): in each round
- *                   everything that a rank has, so that it has the blocks of the ranks r, r + 1, ..., r + 2^(i+1) - 1 after
- *                   round i. An all-reduce of little data is this, and then everyone combines all in rank order.
- *   dissemination   a barrier ("Two algorithms for barrier synchronization", Hensgen and others, 1988): the same with one byte
+ *   Bruck           an all-gather ("Efficient algorithms for all-to-all communications", Bruck and others, 1997): in
+ *                   each round everything that a rank has, so that after round i it has the blocks of the ranks r to
+ *                   r + 2^(i+1) - 1. An all-reduce of little data is this; then everyone combines all in rank order.
+ *   dissemination   a barrier ("Two algorithms for barrier synchronization", Hensgen and others, 1988): with one byte
  *
  * Blocks lie in scratch, block j being that of rank r + j, so that what is sent is one stretch, never written again. */
 #include "group/algorithms/algorithm.h"
@@ -40,7 +41,7 @@ static void rounds_start(collective *c) {
     }
 }
 
-/* --- Bruck -------------------------------------------------------------------------------------------------------------- */
+/* --- Bruck -------------------------------------------------------------------------------------------------------- */
 
 static size_t bruck_bytes(const collective *c, int round) {
     const size_t held = (size_t)1 << round, missing = (size_t)c->world_size - held;
@@ -90,7 +91,7 @@ static bool bruck_work(collective *c, bool *moved) {
     return c->rounds.is_finished = true;
 }
 
-/* --- dissemination ------------------------------------------------------------------------------------------------------ */
+/* --- dissemination ------------------------------------------------------------------------------------------------ */
 
 static message barrier_outgoing(const collective *c, int peer, uint64_t index) {
     (void)index;

@@ -2,8 +2,8 @@
  *
  *   binomial    of small data, in one piece: in round i the 2^i ranks that have it send it on, so ceil(log2 N) rounds.
  *               Numbered from the root, rank v has the parent that is v without its lowest bit.
- *   chain       of large data, in segments: each rank sends everything once, while it still receives; N - 2 segments later than
- *               the root's own sending the last rank has all. */
+ *   chain       of large data, in segments: each rank sends everything once, while it still receives; the last rank has
+ *               all N - 2 segments after the root has sent all. */
 #include "group/algorithms/algorithm.h"
 
 static message tree_outgoing(const collective *c, int peer, uint64_t index) {
