@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* What a poll moves at most in each direction: some 100 us. */
-#define BUDGET_BYTES ((size_t)1 << 20)
+#define BUDGET_BYTES ((size_t)1 << 19)
 
 static tcp_link *lane_link(tcp_peer *peer, int lane) {
     return &peer->links[TCP_FIRST_LANE + lane];
