@@ -6,7 +6,7 @@
 
 #include "group/algorithms/algorithm.h"
 
-#define MOST_RANKS 16
+#define MOST_RANKS 40
 
 /* Of the operations, for sentences. */
 #define WORLD_NUMBER 7
