@@ -25,6 +25,7 @@ typedef struct peer {
     store_inbox inbox;
     answer_item *first_answer, **last_answer;
     size_t unread_bytes;
+    bool waits_to_send; /* the loop says when the socket takes more */
     /* those that had something to prove */
     bool is_unproved;
     bool has_said_goodbye;

@@ -145,7 +145,10 @@ static void flush(peer *to) {
         }
         drop_answer(to);
     }
-    uv_poll_start(&to->poll, UV_READABLE | (to->first_answer ? UV_WRITABLE : 0), connection_ready);
+    const bool waits = to->first_answer != NULL;
+    if (waits == to->waits_to_send) return; /* telling the kernel costs a system call */
+    to->waits_to_send = waits;
+    uv_poll_start(&to->poll, UV_READABLE | (waits ? UV_WRITABLE : 0), connection_ready);
 }
 
 /* An answer ready to be sent, with copies of all that it carries; NULL when there is no room for it. */
