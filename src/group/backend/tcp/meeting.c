@@ -313,6 +313,7 @@ static void dissolve(tcp_meeting *meeting) {
     ls_free(meeting->visits);
     ls_free(meeting->guests);
     ls_free(meeting->polled);
+    ls_free(meeting);
 }
 
 /* All ranks are connected to rank 0, so all have read what it published. */
@@ -334,21 +335,22 @@ static void raise_descriptor_limit(const tcp_group *tcp) {
 }
 
 ls_status tcp_meet(tcp_group *tcp, const backend_place *place) {
-    tcp_meeting meeting = {.tcp = tcp, .place = place};
+    tcp_meeting *meeting = ls_alloc(sizeof *meeting);
+    if (!meeting) return tcp_cards_withdraw(place, LS_ERR_MEMORY);
+    meeting->tcp = tcp;
+    meeting->place = place;
     raise_descriptor_limit(tcp);
-    ls_status status = prepare(&meeting);
-    if (status == LS_OK) {
-        ls_live_lock();
-        tcp->meeting = &meeting;
-        ls_live_unlock();
-        status = fetch_credentials(&meeting);
-    }
-    if (status == LS_OK) status = exchange(&meeting);
-    if (status == LS_OK) status = connect_all(&meeting);
+    ls_status status = prepare(meeting);
+    ls_live_lock();
+    tcp->meeting = meeting;
+    ls_live_unlock();
+    if (status == LS_OK) status = fetch_credentials(meeting);
+    if (status == LS_OK) status = exchange(meeting);
+    if (status == LS_OK) status = connect_all(meeting);
     if (status == LS_OK)
-        sweep(&meeting);
+        sweep(meeting);
     else
         tcp_cards_withdraw(place, status);
-    dissolve(&meeting);
+    dissolve(meeting);
     return status;
 }
