@@ -33,9 +33,24 @@ static void a_rank_killed_before_it_met_anybody_is_named_at_once(void **state) {
     ls_ranks_close(&ranks);
 }
 
+/* Nobody gave a port, so none can be taken, and no two jobs can mix: sums would differ. */
+static void two_jobs_at_once_fifty_times_do_not_meet(void **state) {
+    (void)state;
+    const char *const arguments[] = {"all", NULL};
+    const ls_ranks_options options = {.ranks = 2, .program = "worker_many", .arguments = arguments};
+    for (int i = 0; i < 50; i++) {
+        ls_ranks *jobs[2];
+        for (int k = 0; k < 2; k++) jobs[k] = ls_ranks_start(&options);
+        for (int k = 0; k < 2; k++) ls_ranks_finish(jobs[k]);
+        for (int k = 0; k < 2; k++) assert_ranks_succeeded(jobs[k]);
+        for (int k = 0; k < 2; k++) ls_ranks_close(&jobs[k]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sixty_four_ranks_run_every_collective),
+        cmocka_unit_test(two_jobs_at_once_fifty_times_do_not_meet),
         cmocka_unit_test(a_rank_killed_before_it_met_anybody_is_named_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
