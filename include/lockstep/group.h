@@ -26,12 +26,14 @@ extern "C" {
 typedef struct ls_group ls_group;
 typedef struct ls_work ls_work;
 
-/* How values of several ranks become one, in rank order: every rank and every run has the same bits.
+/* How values of several ranks become one, in rank order: every rank and every run has the same bits (over MPI and NCCL,
+ * which add in an order of theirs, every rank).
  *
- * f16 and bf16 are combined in f32 and rounded once, at the end (over MPI: at each pair). Sums and products of integers wrap around. An average is
- * the sum divided by the number of ranks; of integers the sum is formed in 64 bits and cut toward zero: int8 120 and 100
- * average 110. A NaN in a maximum or minimum stays. Bools hold 0 or 1: sum and maximum are "or", product and minimum
- * "and"; they have no average. Bitwise ops are for integers. */
+ * f16 and bf16 are combined in f32 and rounded once, at the end (over MPI: at each pair; over NCCL: as it does). Sums and
+ * products of integers wrap around. An average is the sum divided by the number of ranks; of integers the sum is formed in
+ * 64 bits and cut toward zero: int8 120 and 100 average 110 (not over NCCL). A NaN in a maximum or minimum stays (over
+ * NCCL: as it does). Bools hold 0 or 1: sum and maximum are "or", product and minimum "and"; they have no average. Bitwise
+ * ops are for integers. */
 typedef enum ls_op {
     LS_SUM = 0,
     LS_MAX,
@@ -55,8 +57,9 @@ typedef struct ls_group_options {
     int64_t timeout_ms; /* limit of one operation, from its launch; 0: 30 minutes; LS_FOREVER */
 
     /* What carries the group: "shm", shared memory of one host; "tcp", connections between any hosts, and shared memory
-     * inside each; "mpi"; "nccl". NULL: what LOCKSTEP_BACKEND names, else mpi under mpirun or mpiexec and where the program
-     * has initialised MPI, shm where all ranks are on one host, and tcp otherwise. */
+     * inside each; "mpi"; "nccl", on GPUs (docs/nccl.md; it has not run on one yet). NULL: what LOCKSTEP_BACKEND names,
+     * else mpi under mpirun or mpiexec and where the program has initialised MPI, shm where all ranks are on one host, and
+     * tcp otherwise. */
     const char *backend;
 
     /* Over tcp, lets an all-reduce add in whatever order is fastest (a ring, recursive doubling, halving and doubling).
@@ -68,8 +71,8 @@ typedef struct ls_group_options {
  * run`, of torchrun, of Slurm's srun, of mpirun and mpiexec, or torchrun's names set by hand, and without any a world of
  * one rank; docs/start-up.md says how ranks find each other.
  * Errors: LS_ERR_ENVIRONMENT (RANK without WORLD_SIZE, a rank out of range, ...), LS_ERR_TIMEOUT naming who did not
- * come, LS_ERR_MEMORY, LS_ERR_IO, LS_ERR_PEER_LOST, LS_ERR_UNSUPPORTED naming the library and the package that MPI lacks
- * here. On error nothing is left behind. */
+ * come, LS_ERR_MEMORY, LS_ERR_IO, LS_ERR_PEER_LOST, LS_ERR_UNSUPPORTED naming the library and the package that MPI or
+ * NCCL lacks here. On error nothing is left behind. */
 LS_API ls_status ls_group_open(ls_group **group, const ls_group_options *options);
 
 /* Leaves the group: local, never waits for peers, whose next operation fails with "rank N left". Pending work of this
