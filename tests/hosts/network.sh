@@ -5,7 +5,7 @@
 #   on HOST COMMAND...    runs it there
 #   shape RATE            what each host may send: "1gbit"
 #   far BUILD_DIR A B MS PERCENT   an interface "far" on hosts A and B, 10.78.0.A and .B: MS of delay a way, PERCENT of packets lost
-#   cut HOST              its link is down
+#   unplug HOST           its link is down
 #   ranks HOSTS COMMAND   starts a rank on each of HOSTS ("1 1 2"), which meet by hand on the first, at its address
 #                         or $meet_at; output in $folder/rank.R
 #   await TEXT RANK       until the rank has written it
@@ -63,7 +63,7 @@ far() {
     done
 }
 
-cut() { ip link set "port$1" down; }
+unplug() { ip link set "port$1" down; }
 
 ranks() {
     places=$1; shift
@@ -80,7 +80,7 @@ ranks() {
 
 await() {
     tries=0
-    until grep -q "$1" "$folder/rank.$2" || [ $tries -eq 300 ]; do sleep 0.1; tries=$((tries + 1)); done
+    until grep -q "$1" "$folder/rank.$2" 2> /dev/null || [ $tries -eq 300 ]; do sleep 0.1; tries=$((tries + 1)); done
 }
 
 # Whoever is still there after SECONDS is killed, and its code is 137.

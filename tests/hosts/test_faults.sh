@@ -26,7 +26,7 @@ ranks "1 2" "$2/tests/worker_hosts" 4000000 60 3000
 await ready 0
 await ready 1
 sleep 0.5
-cut 2
+unplug 2
 finish 55
 says 0 "rank 1 ("
 says 1 "rank 0 ("
@@ -37,7 +37,7 @@ ranks "3 4" "$2/tests/worker_hosts" 4000000 60 -1
 await ready 0
 await ready 1
 sleep 0.5
-cut 4
+unplug 4
 kill -9 "${pids##* }"
 finish 55
 says 0 "rank 1 ("

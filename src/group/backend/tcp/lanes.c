@@ -145,8 +145,9 @@ ls_status tcp_calls_differ(int rank, const tcp_call *call, int other_rank, const
 
 /* Lower ranks are named first, so that two ranks that differ say the same. */
 static ls_status differ(const tcp_group *tcp, int rank, uint64_t number, const tcp_call *ours, const tcp_call *theirs) {
-    if (rank < tcp->rank) return tcp_calls_differ(rank, theirs, tcp->rank, ours, number);
-    return tcp_calls_differ(tcp->rank, ours, rank, theirs, number);
+    const int own_name = tcp_name(tcp, tcp->rank), name = tcp_name(tcp, rank);
+    if (name < own_name) return tcp_calls_differ(name, theirs, own_name, ours, number);
+    return tcp_calls_differ(own_name, ours, name, theirs, number);
 }
 
 /* A chunk of an operation that is complete here: the peer sent what our call had no use for. */

@@ -139,6 +139,7 @@ static ls_status prepare(const backend_place *place, tcp_group **state) {
     tcp->group = place->group;
     tcp->store = place->store;
     tcp->rank = place->rank;
+    tcp->names = place->names;
     tcp->world_size = place->world_size;
     tcp->events = tcp->alarm = -1;
     tcp->live.forked = forked;

@@ -149,6 +149,7 @@ typedef struct tcp_group {
     ls_group *group;
     ls_store *store;
     int rank, world_size;
+    const int *names; /* as in backend_place */
     int spare_processors;
     tcp_tls_context *tls; /* NULL: connections are plain */
     bool checks_calls;    /* LOCKSTEP_DEBUG=detail: all calls of all ranks are compared before anything moves */
@@ -181,6 +182,11 @@ typedef struct tcp_group {
     int listeners[2 + STORE_MOST_ADDRESSES];
     int listener_count;
 } tcp_group;
+
+/* What messages call a rank. */
+static inline int tcp_name(const tcp_group *tcp, int rank) {
+    return tcp->names ? tcp->names[rank] : rank;
+}
 
 static inline bool tcp_is_message(const backend_op *op) {
     return op->call.kind == GROUP_SEND || op->call.kind == GROUP_RECEIVE;
