@@ -17,6 +17,7 @@ typedef struct posted {
     char *data;
     char *copy; /* of what is sent, as it was when it was posted */
     size_t bytes;
+    size_t due; /* when it arrives, for those who keep a clock */
 } posted;
 
 /* From one rank to another: rings of what is sent and of what is awaited. */
@@ -109,13 +110,17 @@ static inline void hold(wire *w, posted p) {
     w->held[w->held_count++] = p;
 }
 
+static inline void arrive_first(wire *w) {
+    arrive(w, w->held[0]);
+    memmove(w->held, w->held + 1, --w->held_count * sizeof *w->held);
+}
+
 /* Moves one message of a wire one step, if one can move. */
 static inline bool move_one(memory_network *n, wire *w) {
     const bool is_awaited = w->received < w->receive_count, is_offered = w->sent < w->send_count;
     const bool prefers_holding = draw_number(n, 2);
     if (is_awaited && w->held_count && !(is_offered && !n->holds_nothing && prefers_holding)) {
-        arrive(w, w->held[0]);
-        memmove(w->held, w->held + 1, --w->held_count * sizeof *w->held);
+        arrive_first(w);
         return true;
     }
     if (!is_offered || (n->holds_nothing && !is_awaited)) return false;

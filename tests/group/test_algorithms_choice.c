@@ -166,25 +166,30 @@ static void what_travels_is_what_the_formulas_say(void **state) {
 /* --- the wire ----------------------------------------------------------------------------------------------------- */
 
 #define TICK_BYTES ((size_t)16 << 10)
+#define LATENCY 4 /* 0.5 ms at 1 Gbit/s */
 
-/* In a tick each rank sends and receives at most TICK_BYTES, in turn to and from each peer: only what is awaited. */
-static void tick(memory_network *n, size_t *progress, int turn) {
+/* In a tick each rank sends and receives at most TICK_BYTES, in turn to and from each peer: only what is awaited. A
+ * message arrives LATENCY ticks after its last byte was sent. */
+static void tick(memory_network *n, size_t *progress, size_t now) {
     size_t out[MOST_RANKS], in[MOST_RANKS];
     for (int rank = 0; rank < n->ranks; rank++) out[rank] = in[rank] = TICK_BYTES;
     for (int step = 0; step < n->ranks - 1; step++)
         for (int from = 0; from < n->ranks; from++) {
-            const int to = (from + 1 + (step + turn) % (n->ranks - 1)) % n->ranks;
+            const int to = (from + 1 + (step + (int)(now % 1000)) % (n->ranks - 1)) % n->ranks;
             wire *w = wire_of(n, from, to);
             size_t *done = &progress[from * n->ranks + to];
-            while (out[from] && in[to] && w->sent < w->send_count && w->received < w->receive_count) {
+            while (w->held_count && w->held[0].due <= now) arrive_first(w);
+            while (out[from] && in[to] && w->sent < w->send_count && w->sent < w->receive_count) {
                 const size_t left = w->sends[w->sent % TRANSPORT_WINDOW].bytes - *done;
-                const size_t room = least(out[from], in[to]), now = least(left, room);
-                out[from] -= now;
-                in[to] -= now;
-                *done += now;
-                if (now < left) break;
+                const size_t room = least(out[from], in[to]), moved = least(left, room);
+                out[from] -= moved;
+                in[to] -= moved;
+                *done += moved;
+                if (moved < left) break;
                 *done = 0;
-                arrive(w, leave_sender(w));
+                posted sent = leave_sender(w);
+                sent.due = now + LATENCY;
+                hold(w, sent);
             }
         }
 }
@@ -203,7 +208,7 @@ static size_t ticks_of(world *w, const group_call *calls, algorithm_name name) {
             while (last == COLLECTIVE_MOVED) last = collective_poll(w->ranks[rank]);
             if (last == COLLECTIVE_DONE) done += is_done[rank] = true;
         }
-        tick(&w->network, progress, (int)(ticks % 1000));
+        tick(&w->network, progress, ticks);
     }
     return ticks;
 }
