@@ -84,7 +84,7 @@ if unpacked intel-mpi impi-rt==$intel_version impi-devel==$intel_version && comp
     if unpacked oneccl oneccl==$oneccl_version oneccl-cpu==$oneccl_version oneccl-cpu-devel==$oneccl_version intel-cmplr-lib-rt &&
         compiled oneccl c++ oneccl.cpp -std=c++17 -I"$folder/oneccl/include" -Wl,-rpath,"$folder/oneccl/lib" \
             "$folder/oneccl/lib/libccl.so.1.0" "$folder/oneccl/lib/libintlc.so.5" $(wheel_flags intel-mpi) -lmpi -ldl -lpthread; then
-        made oneccl "$folder/intel-mpi/lib" I_MPI_ROOT="'$folder/intel-mpi'" CCL_ATL_TRANSPORT=mpi CCL_LOG_LEVEL=error \
+        made oneccl "$folder/intel-mpi/lib" I_MPI_ROOT="'$folder/intel-mpi'" CCL_ATL_TRANSPORT=mpi CCL_WORKER_OFFLOAD=0 CCL_LOG_LEVEL=error \
             "'$folder/intel-mpi/bin/mpiexec.hydra'" -n '$ranks' '"$here/peer"'
     fi
 fi
@@ -96,7 +96,7 @@ if [ -d "$folder/torch-gloo/lib/torch" ] || {
     python3 -m pip install -q --no-compile --target "$folder/torch-gloo/lib" torch numpy > "$folder/torch-gloo/log" 2>&1
 }; then
     cp "$source/bench/peers/torch_gloo.py" "$folder/torch-gloo/"
-    made torch-gloo "" PYTHONPATH='"$here/lib"' OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo python3 -m torch.distributed.run \
+    made torch-gloo "" -u PYTHONDONTWRITEBYTECODE PYTHONPATH='"$here/lib"' OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo python3 -m torch.distributed.run \
         --standalone --nproc-per-node '$ranks' '"$here/torch_gloo.py"'
 else
     echo "torch-gloo: left out: PyTorch cannot be installed ($folder/torch-gloo/log)" >&2

@@ -29,7 +29,7 @@ static void a_rank_killed_in_the_middle_of_64_mib_is_named_at_once(void **state)
     (void)state;
     for (int rank = 0; rank < 2; rank++) {
         kill_at("worker_group", (const char *[]){"large", NULL}, "shm.in_place.combined", rank, 60);
-        kill_at("worker_group", (const char *[]){"large", NULL}, "shm.staged.combined", rank, 900);
+        kill_at("worker_group", (const char *[]){"large", NULL}, "shm.staged.combined", rank, 200);
     }
 }
 

@@ -22,8 +22,8 @@
 
 #define SHM_LINE 64
 #define SHM_SLOT_PAYLOAD_BYTES 8160
-#define SHM_STAGE_CHUNK_BYTES 32768
-#define SHM_STAGE_CHUNKS 8
+#define SHM_STAGE_CHUNK_BYTES 131072
+#define SHM_STAGE_CHUNKS 4
 #define SHM_MOST_SLICES 480 /* of a chunk, each of a line; and of counts in a payload */
 #define SHM_HOST_BYTES 64
 #define SHM_NAME_BYTES 40

@@ -3,8 +3,9 @@
  * A chunk goes through three steps, each counted on the board, each of which waits for the others' counts:
  *
  *   put in      what others need of our data, into our stage      once all have taken out what was in this place before
- *   combine     our share, over all stages and our data, into our data and our stage    once all have put the chunk in
- *   take out    what we need of the others' stages                once all have combined it (all-reduce), or put it in
+ *   combine     our share, over our data and the others' stages, into all of these    once all have put the chunk in
+ *   take out    the others' shares of our stage                   once all have combined them, in an all-reduce; else
+ *               what we need of the others' stages                once they have put it in
  *
  * Several chunks are under way at once, so that ranks seldom wait for each other. The stage fits the second-level cache.
  * Only an all-reduce has the second step; a reduce or a reduce-scatter combines as it takes out. Where a rank sends each
@@ -16,11 +17,11 @@
 
 #include <string.h>
 
-/* Even a small operation has some chunks, so that its steps overlap. Of a chunk with slices this is one slice. */
+/* A small operation is one chunk: its steps would overlap less than more chunks cost. Of a chunk with slices this is one slice. */
 static size_t chunk_bytes_for(size_t bytes, size_t slices) {
-    const size_t quarter = (bytes / 4 + 4095) / 4096 * 4096,
+    const size_t whole = (bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE,
                  most = SHM_STAGE_CHUNK_BYTES / slices / SHM_LINE * SHM_LINE;
-    return quarter < most ? quarter : most;
+    return whole < most ? whole : most;
 }
 
 void shm_staged_start(shm_group *shm, backend_op *op) {
