@@ -3,6 +3,9 @@
 
 #include "group/post.h"
 
+#include <lockstep/ddp.h>
+#include <lockstep/nn.h>
+
 #include <unistd.h>
 
 /* --- host memory ------------------------------------------------------------------------------------------------------- */
@@ -172,6 +175,23 @@ static void groups_made_of_a_group_are_on_its_gpus(void **state) {
     run_ranks(4, make_relatives, NULL);
 }
 
+static void wrap_a_model(const ls_rank *rank) {
+    ls_group *group = open_on_gpu(rank);
+    ls_module *net = NULL;
+    assert_ok(ls_linear_create(&net, 2, 2, NULL));
+    ls_ddp *ddp = NULL;
+    assert_int_equal(ls_ddp_wrap(&ddp, net, group, NULL), LS_ERR_UNSUPPORTED);
+    assert_error_says("gradients are computed on the host");
+    assert_null(ddp);
+    ls_module_close(&net);
+    ls_group_close(&group);
+}
+
+static void a_wrap_over_gpus_is_refused(void **state) {
+    (void)state;
+    run_ranks(2, wrap_a_model, NULL);
+}
+
 /* Every rank counts how often it has opened: those keys are as many as there are ranks. */
 static void open_and_close_often(const ls_rank *rank) {
     for (int i = 0; i < 5; i++) {
@@ -199,7 +219,8 @@ int main(void) {
         gpu_test(small_host_memory_passes_through_the_stage), gpu_test(large_host_memory_is_refused_with_what_to_do),
         gpu_test(memory_of_another_gpu_is_refused),           gpu_test(group_memory_is_the_gpus_cleared_and_on_a_page),
         gpu_test(allocations_of_different_sizes_are_named),   gpu_test(a_gpu_without_memory_is_an_error_on_all_ranks),
-        gpu_test(groups_made_of_a_group_are_on_its_gpus),     gpu_test(groups_leave_no_keys_in_the_store),
+        gpu_test(groups_made_of_a_group_are_on_its_gpus),     gpu_test(a_wrap_over_gpus_is_refused),
+        gpu_test(groups_leave_no_keys_in_the_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

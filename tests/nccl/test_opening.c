@@ -35,12 +35,13 @@ static void an_nccl_that_is_too_old_is_named_with_both_versions(void **state) {
 
 static void a_process_without_a_gpu_is_told_so(void **state) {
     (void)state;
-    const char *said[] = {"needs a GPU, and this process has none", "CUDA_VISIBLE_DEVICES", NULL};
+    const char *said[] = {"needs a GPU, and this process has none (CUDA counts 0,", "CUDA_VISIBLE_DEVICES", NULL};
     stand_in_set_devices(0);
     run_ranks(2, expect_no_group, (void *)said);
     stand_in_set_devices(2);
     stand_in_fail("cuInit", 1, 100);
-    const char *of_cuda[] = {"needs a GPU, and this process has none (no device is there)", NULL};
+    const char *of_cuda[] = {
+        "needs a GPU, and this process has none (CUDA counts 0, with code 100, \"no device is there\")", NULL};
     run_ranks(1, expect_no_group, (void *)of_cuda);
 }
 

@@ -80,10 +80,11 @@ static ls_status find_gpu(const cuda_functions *cuda, int *count) {
     cuda_result result = cuda->init(0);
     if (result == CUDA_SUCCESS_CODE) result = cuda->count_devices(count);
     if (result == CUDA_SUCCESS_CODE && *count > 0) return LS_OK;
-    return ls_fail(LS_ERR_UNSUPPORTED,
-                   "the nccl backend needs a GPU, and this process has none (%s); see nvidia-smi and "
-                   "CUDA_VISIBLE_DEVICES, or choose shm, tcp or mpi",
-                   result == CUDA_SUCCESS_CODE ? "CUDA counts 0 devices" : cuda_text(cuda, result));
+    return ls_fail(
+        LS_ERR_UNSUPPORTED,
+        "the nccl backend needs a GPU, and this process has none (CUDA counts %d, with code %u, \"%s\"); see "
+        "nvidia-smi and CUDA_VISIBLE_DEVICES, or choose shm, tcp or mpi",
+        *count, result, result == CUDA_SUCCESS_CODE ? "no error" : cuda_text(cuda, result));
 }
 
 ls_status nccl_load(nccl_group *nccl) {
