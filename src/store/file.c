@@ -3,8 +3,12 @@
  *     header | request | request | ...           requests as in store/wire.h, each of which has changed the keys
  *
  * Every process replays the file into a table of its own (store/table.h), under a lock, before each request, and appends
- * its own where that changes something. The header says where the file ends: what a killed process has written only half is
- * behind that and gets overwritten.
+ * its own where that changes something. The header says where the requests begin and end: what a killed process has written
+ * only half is outside and gets overwritten.
+ *
+ * A log that is past a MiB and four times as long as what it comes to is written anew, in the room before its beginning or
+ * behind its end, and takes effect as the header changes: so the file stays within some ten times its content, and a kill at
+ * any moment leaves the old log or the new one.
  *
  * Locks are of the open file (F_OFD_SETLK), so the kernel drops those of a process that dies. One byte guards the content;
  * another is held, shared, by each process that has the store open. Whoever opens it and finds itself alone begins anew: so
@@ -32,6 +36,7 @@
 #include <unistd.h>
 
 enum { LOOK_FIRST_US = 200, LOOK_LAST_US = 20000, LOCK_LIMIT_MS = 30000, READ_BYTES = 65536 };
+enum { LEAST_LOG_BYTES = 1 << 20, LOG_TO_CONTENT = 4 };
 
 /* The bytes that are locked lie in the header; locks do not hinder reading and writing. */
 enum { CONTENT_BYTE = 0, PRESENCE_BYTE = 1 };
@@ -39,10 +44,10 @@ enum { CONTENT_BYTE = 0, PRESENCE_BYTE = 1 };
 typedef struct file_header {
     char magic[8];
     uint64_t generation; /* of the content: another one begins anew */
-    uint64_t end;        /* of the last whole request */
+    uint64_t begin, end; /* of the whole requests */
 } file_header;
 
-static const char header_magic[8] = "lstore1f";
+static const char header_magic[8] = "lstore2f";
 
 /*   lock      guards is_busy alone; never held across a wait
  *   is_busy   a thread of this process uses what is below, since locks of the file do not part threads
@@ -54,7 +59,8 @@ typedef struct file_store {
     ls_word changed;
     bool is_busy;
     int file;
-    uint64_t generation, read_to; /* what the table has seen */
+    uint64_t generation, begin, read_to; /* what the table has seen */
+    uint64_t look_at;                    /* the log's length from which it may be worth writing it anew */
     store_table *table;
     store_inbox inbox;
     char path[];
@@ -131,11 +137,12 @@ static ls_status fail_format(const file_store *store) {
                    store->path);
 }
 
-static ls_status start_table(file_store *store, uint64_t generation) {
+static ls_status start_table(file_store *store, const file_header *header) {
     store_table_close(&store->table);
     store_inbox_close(&store->inbox);
-    store->generation = generation;
-    store->read_to = sizeof(file_header);
+    store->generation = header->generation;
+    store->begin = store->read_to = header->begin;
+    store->look_at = LEAST_LOG_BYTES;
     store->table = store_table_create();
     return store->table ? LS_OK : LS_ERR_MEMORY;
 }
@@ -160,10 +167,10 @@ static ls_status refresh(file_store *store) {
     const ssize_t got = ls_fault(LS_FAULT_SYSCALL) ? (errno = EIO, -1) : pread(store->file, &header, sizeof header, 0);
     if (got < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot read the store in \"%s\"", store->path);
     if (got != sizeof header || memcmp(header.magic, header_magic, sizeof header_magic) != 0 ||
-        header.end < sizeof header)
+        header.begin < sizeof header || header.end < header.begin)
         return fail_format(store);
     if (!store->table || header.generation != store->generation || header.end < store->read_to)
-        LS_TRY(start_table(store, header.generation));
+        LS_TRY(start_table(store, &header));
     unsigned char bytes[READ_BYTES];
     while (store->read_to < header.end) {
         const uint64_t left = header.end - store->read_to;
@@ -177,8 +184,8 @@ static ls_status refresh(file_store *store) {
     return LS_OK;
 }
 
-/* Writes the request behind the others, then says that it is there. */
-static ls_status append(file_store *store, const store_request *request) {
+/* Writes the request at `end`, which moves behind it. */
+static ls_status write_request(const file_store *store, const store_request *request, uint64_t *end) {
     store_head head = {.magic = STORE_FRAME_MAGIC,
                        .code = (int32_t)request->operation,
                        .key_bytes = (uint16_t)(strlen(request->key) + 1),
@@ -192,13 +199,58 @@ static ls_status append(file_store *store, const store_request *request) {
                  {request->key, head.key_bytes},
                  {request->expected, request->expected_bytes},
                  {request->value, request->bytes}};
-    uint64_t end = store->read_to;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        if (parts[i].count > 0) LS_TRY(write_at(store, parts[i].bytes, parts[i].count, end));
-        end += parts[i].count;
+        if (parts[i].count > 0) LS_TRY(write_at(store, parts[i].bytes, parts[i].count, *end));
+        *end += parts[i].count;
     }
+    return LS_OK;
+}
+
+/* --- a log anew ---------------------------------------------------------------------------------------------------- */
+
+typedef struct rewriting {
+    const file_store *store;
+    uint64_t end;
+} rewriting;
+
+static ls_status count_request(void *context, const store_request *request) {
+    ((rewriting *)context)->end += sizeof(store_head) + strlen(request->key) + 1 + request->bytes;
+    return LS_OK;
+}
+
+static ls_status rewrite_request(void *context, const store_request *request) {
+    rewriting *self = context;
+    return write_request(self->store, request, &self->end);
+}
+
+/* Where it is worth it. The table is up to date, and the content locked for writing. */
+static ls_status rewrite(file_store *store) {
+    rewriting content = {.end = 0}, copy = {.store = store};
+    (void)store_table_each(store->table, count_request, &content);
+    store->look_at = content.end * LOG_TO_CONTENT > LEAST_LOG_BYTES ? content.end * LOG_TO_CONTENT : LEAST_LOG_BYTES;
+    if (store->read_to - store->begin < store->look_at) return LS_OK;
+    file_header header = {.generation = store->generation + 1, .begin = sizeof header};
+    memcpy(header.magic, header_magic, sizeof header.magic);
+    if (content.end > store->begin - sizeof header) header.begin = store->read_to; /* there is no room before it */
+    copy.end = header.begin;
+    LS_TRY(store_table_each(store->table, rewrite_request, &copy));
+    header.end = copy.end;
+    LS_TRY(write_at(store, &header, sizeof header, 0));
+    store->generation = header.generation;
+    store->begin = header.begin;
+    store->read_to = header.end;
+    (void)!ftruncate(store->file, (off_t)header.end); /* what is behind it is of no use, but does no harm either */
+    return LS_OK;
+}
+
+/* Writes the request behind the others, then says that it is there. */
+static ls_status append(file_store *store, const store_request *request) {
+    uint64_t end = store->read_to;
+    LS_TRY(write_request(store, request, &end));
     LS_TRY(write_at(store, &end, sizeof end, offsetof(file_header, end)));
     store->read_to = end;
+    /* Without room for another log this one has to do: the request is in it. */
+    if (end - store->begin >= store->look_at && rewrite(store) != LS_OK) store->look_at = 2 * (end - store->begin);
     return LS_OK;
 }
 
@@ -302,7 +354,7 @@ static ls_status check_content(const file_store *store) {
 
 /* Empties the file when nobody else has it open, and is present from then on. */
 static ls_status enter(file_store *store) {
-    file_header header = {.generation = (uint64_t)ls_now_ns(), .end = sizeof header};
+    file_header header = {.generation = (uint64_t)ls_now_ns(), .begin = sizeof header, .end = sizeof header};
     memcpy(header.magic, header_magic, sizeof header.magic);
     LS_TRY(check_content(store));
     const bool is_alone = set_lock(store, F_WRLCK, PRESENCE_BYTE) == 0;

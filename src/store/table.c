@@ -78,6 +78,17 @@ void store_table_close(store_table **table) {
     *table = NULL;
 }
 
+ls_status store_table_each(const store_table *table, ls_status (*visit)(void *context, const store_request *request),
+                           void *context) {
+    for (size_t i = 0; i < table->chain_count; i++)
+        for (const entry *each = table->chains[i]; each; each = each->next) {
+            const store_request request = {
+                .operation = STORE_SET, .key = each->key, .value = each->value, .bytes = each->bytes};
+            if (each->descriptor_count == 0) LS_TRY(visit(context, &request));
+        }
+    return LS_OK;
+}
+
 /* The link that points to the entry of `key`, or the end of its chain. */
 static entry **find(store_table *table, const char *key) {
     const uint64_t hash = hash_of(key);

@@ -134,6 +134,40 @@ static void what_a_killed_run_left_is_not_found(void **state) {
     ls_store_close(&store);
 }
 
+/* Two processes' worth of holders change one key by turns; a third comes late. */
+static void the_file_stays_small_however_often_keys_change(void **state) {
+    (void)state;
+    enum { BYTES = 65536, CHANGES = 400 };
+    static char value[BYTES], got[BYTES];
+    ls_store *holders[2] = {open_file(), open_file()}, *late = NULL;
+    struct stat about;
+    off_t largest = 0;
+    int64_t sum = 0, keys = 0;
+    assert_ok(ls_store_set(holders[1], "kept", "from the beginning", 18));
+    for (int i = 0; i < CHANGES; i++) {
+        memset(value, 'a' + i % 26, sizeof value);
+        assert_ok(ls_store_set(holders[i % 2], "k", value, sizeof value));
+        assert_ok(ls_store_add(holders[i % 2], "sum", i, NULL));
+        assert_ok(ls_store_get(holders[(i + 1) % 2], "k", got, sizeof got, NULL, 5000));
+        assert_memory_equal(got, value, sizeof value);
+        assert_int_equal(stat(path, &about), 0);
+        if (about.st_size > largest) largest = about.st_size;
+    }
+    assert_true(largest > 1 << 20); /* 26 MB were written */
+    assert_true(largest < 3 << 20);
+    late = open_file();
+    for (int i = 0; i < 2; i++) assert_ok(ls_store_add(holders[i], "sum", 0, &sum));
+    assert_int_equal(sum, CHANGES * (CHANGES - 1) / 2);
+    assert_ok(ls_store_add(late, "sum", 0, &sum));
+    assert_int_equal(sum, CHANGES * (CHANGES - 1) / 2);
+    assert_ok(ls_store_get(late, "kept", got, sizeof got, NULL, 5000));
+    assert_memory_equal(got, "from the beginning", 18);
+    assert_ok(ls_store_count(late, &keys));
+    assert_int_equal(keys, 3);
+    ls_store_close(&late);
+    for (int i = 0; i < 2; i++) ls_store_close(&holders[i]);
+}
+
 static void a_request_that_was_written_half_is_overwritten(void **state) {
     (void)state;
     ls_store *store = open_file(), *other = open_file();
@@ -248,6 +282,7 @@ int main(void) {
         cmocka_unit_test(every_operation_reaches_the_other_holders),
         cmocka_unit_test(threads_and_processes_lose_no_sum),
         cmocka_unit_test(what_a_killed_run_left_is_not_found),
+        cmocka_unit_test(the_file_stays_small_however_often_keys_change),
         cmocka_unit_test(a_request_that_was_written_half_is_overwritten),
         cmocka_unit_test(two_jobs_on_one_path_do_not_meet),
         cmocka_unit_test(a_file_that_is_no_store_is_left_as_it_is),
