@@ -9,7 +9,8 @@
 static void sixty_four_ranks_run_every_collective(void **state) {
     (void)state;
     const char *const arguments[] = {"all", NULL};
-    ls_ranks *ranks = ls_ranks_run(&(ls_ranks_options){.ranks = 64, .program = "worker_many", .arguments = arguments});
+    const ls_ranks_options options = {.ranks = 64, .program = "worker_many", .arguments = arguments};
+    ls_ranks *ranks = ls_ranks_run(&options);
     assert_ranks_succeeded(ranks);
     for (int rank = 0; rank < 64; rank++) assert_non_null(strstr(ls_ranks_output(ranks, rank), "of 64 is done"));
     ls_ranks_close(&ranks);
@@ -20,7 +21,8 @@ static void a_rank_killed_before_it_met_anybody_is_named_at_once(void **state) {
     (void)state;
     const char *const arguments[] = {"early", NULL};
     const int64_t start_ns = ls_now_ns();
-    ls_ranks *ranks = ls_ranks_run(&(ls_ranks_options){.ranks = 3, .program = "worker_many", .arguments = arguments});
+    const ls_ranks_options options = {.ranks = 3, .program = "worker_many", .arguments = arguments};
+    ls_ranks *ranks = ls_ranks_run(&options);
     assert_true(ls_now_ns() - start_ns < 10 * LS_NS_PER_S);
     assert_int_equal(ls_ranks_exit_code(ranks, 1), 128 + SIGKILL);
     for (int rank = 0; rank < 3; rank += 2) {
