@@ -124,8 +124,8 @@ static void run_round(sitting *bench, int index, int round, size_t bytes, bool i
                                 .compute_us = compute_us};
     one->rounds_us[round] = 0;
     if (index == ONE_PHASE && bytes > BENCH_ONE_PHASE_BYTES) return;
-    /* The yardstick only spins: where ranks share processors it says nothing. */
-    if (bench->shares_processors && (index == IN_PLACE || index == ONE_PHASE)) return;
+    /* The yardstick only spins, and computing takes a processor: where ranks share them, neither says anything. */
+    if (bench->shares_processors && (index == IN_PLACE || index == ONE_PHASE || overlaps)) return;
     if (!bench_job_run(one->job, &measured)) return;
     /* A clock's step at the least, so that it is a value. */
     const double us = measured.median_us - compute_us, best_us = measured.best_us - compute_us;

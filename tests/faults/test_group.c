@@ -24,7 +24,7 @@ static void a_rank_killed_while_memory_or_a_duplicate_is_shared_is_named(void **
         for (int count = 2; count <= 3; count++) kill_rounds_at(points[i], i % 2, count);
 }
 
-/* 64 MiB are 128 steps in memory of the group, 2048 chunks in ordinary memory. */
+/* 64 MiB are 128 steps in memory of the group, 512 chunks in ordinary memory. */
 static void a_rank_killed_in_the_middle_of_64_mib_is_named_at_once(void **state) {
     (void)state;
     for (int rank = 0; rank < 2; rank++) {

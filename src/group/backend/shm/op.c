@@ -21,8 +21,9 @@
 
 /* Whether the data may travel with the call, or only where it lies. In memory of the group a second meeting soon costs less
  * than everyone reading everything; ordinary memory would have to be staged. Measured, for two ranks (bench all-reduce);
- * what everyone reads grows with the number of ranks. */
+ * what everyone reads grows with the number of ranks. Where ranks share processors, a second meeting costs everyone's turns. */
 #define SMALL_IN_GROUP_BYTES 512
+#define SMALL_IN_GROUP_SHARED_BYTES 4096
 
 static bool fits(const shm_group *shm, const backend_op *op) {
     const size_t sent = shm_sent_bytes(shm, op, shm->rank), head = shm_head_bytes(shm, op);
@@ -35,7 +36,8 @@ static bool fits(const shm_group *shm, const backend_op *op) {
 
 static bool is_better_in_place(const shm_group *shm, const backend_op *op) {
     if (op->call.kind != GROUP_ALL_REDUCE) return false;
-    return op->bytes * (size_t)shm->world_size > 2 * (size_t)SMALL_IN_GROUP_BYTES;
+    const size_t small = shm->spare_processors < 0 ? SMALL_IN_GROUP_SHARED_BYTES : SMALL_IN_GROUP_BYTES;
+    return op->bytes * (size_t)shm->world_size > 2 * small;
 }
 
 static uint32_t pack(const group_call *call) {

@@ -6,7 +6,7 @@
 
 void shm_small_publish(const shm_group *shm, const backend_op *op, unsigned char *payload) {
     const size_t bytes = shm_sent_bytes(shm, op, shm->rank);
-    if (bytes) copy_for_peers(payload + shm_head_bytes(shm, op), shm_sent(op), bytes);
+    if (bytes) memcpy(payload + shm_head_bytes(shm, op), shm_sent(op), bytes);
 }
 
 /* What `rank` has sent; our own where it is. */
@@ -17,7 +17,7 @@ static const char *sent_by(const shm_group *shm, const backend_op *op, int rank)
 
 /* Where we alone read the peer's slot, we may write there, too: its lines become ours, and the peer writes them anew sooner
  * than lines that two hold. Below some lines it makes no difference. Our own data is in place, and receives the result. */
-#define TAKEN_OVER_BYTES 1024
+#define TAKEN_OVER_BYTES 2048
 
 static bool is_worth_taking_over(const shm_group *shm, const backend_op *op) {
     return op->call.kind == GROUP_ALL_REDUCE && shm->world_size == 2 && op->bytes >= TAKEN_OVER_BYTES;
