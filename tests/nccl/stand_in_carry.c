@@ -24,12 +24,14 @@ struct letter {
 };
 
 /* What is put on a stream. */
-typedef struct errand {
+struct errand {
     nccl_comm comm;
+    cuda_stream stream;
+    void (*run)(void *argument);
     unsigned long long number;
     int count;
     carried calls[2 * STAND_IN_RANKS];
-} errand;
+};
 
 static ls_dtype dtype_of(nccl_type type) {
     static const ls_dtype dtypes[] = {
@@ -142,20 +144,34 @@ static void run_collective(void *argument) {
     end_errand(run);
 }
 
-static errand *errand_of(nccl_comm comm, const carried *calls, int count) {
+static errand *plan(nccl_comm comm, const carried *calls, int count, cuda_stream stream, void (*run)(void *argument)) {
     errand *made = calloc(1, sizeof *made);
     if (!made) abort();
+    if (comm->planned) stand_in_complain("a call before the last one was taken in");
     made->comm = comm;
+    made->stream = stream;
+    made->run = run;
     made->count = count;
     memcpy(made->calls, calls, (size_t)count * sizeof *calls);
     comm->running++;
+    comm->planned = made;
     return made;
 }
 
+void carry_planned(nccl_comm comm) {
+    errand *planned = comm->planned;
+    comm->planned = NULL;
+    if (planned) stand_in_put(planned->stream, planned->run, planned);
+}
+
+void carry_nothing(nccl_comm comm) {
+    if (comm->planned) comm->running--;
+    free(comm->planned);
+    comm->planned = NULL;
+}
+
 void carry_collective(nccl_comm comm, const carried *call, cuda_stream stream) {
-    errand *made = errand_of(comm, call, 1);
-    made->number = ++comm->issued;
-    stand_in_put(stream, run_collective, made);
+    plan(comm, call, 1, stream, run_collective)->number = ++comm->issued;
 }
 
 /* --- messages ------------------------------------------------------------------------------------------------------- */
@@ -212,7 +228,7 @@ static void run_messages(void *argument) {
 }
 
 void carry_messages(nccl_comm comm, const carried *calls, int count, cuda_stream stream) {
-    stand_in_put(stream, run_messages, errand_of(comm, calls, count));
+    plan(comm, calls, count, stream, run_messages);
 }
 
 void clique_clear(clique *cleared) {

@@ -184,6 +184,7 @@ static nccl_result state_of(nccl_comm comm) {
         return NCCL_IN_PROGRESS;
     }
     comm->is_connected = true;
+    carry_planned(comm);
     return NCCL_SUCCESS;
 }
 
@@ -229,6 +230,7 @@ nccl_result ncclCommAbort(nccl_comm comm) {
     stand_in_acquire();
     if (is_there(comm, __func__)) {
         comm->is_aborted = true;
+        carry_nothing(comm);
         pthread_cond_broadcast(&stand_in_changed);
         while (comm->running) pthread_cond_wait(&stand_in_changed, &stand_in_lock);
         free_comm(comm);

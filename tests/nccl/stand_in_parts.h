@@ -53,6 +53,7 @@ typedef struct carried {
 
 typedef struct meeting meeting;
 typedef struct letter letter;
+typedef struct errand errand;
 
 /* The ranks of one id. */
 typedef struct clique {
@@ -70,15 +71,19 @@ struct ncclComm {
     int rank, size, device;
     unsigned long long issued; /* collectives */
     int asks_left;             /* until it is ready */
-    int running;               /* on streams */
+    int running;               /* on streams, or about to be */
+    errand *planned;           /* what is not on its stream yet: NCCL says that it is in progress */
     bool is_connected, is_aborted, is_finalized;
 };
 
 size_t carried_element_bytes(nccl_type type);
 
-/* Puts a collective, or the sends and receives of a group, on the stream; the lock is held. */
+/* Plans a collective, or the sends and receives of a group; the lock is held. */
 void carry_collective(nccl_comm comm, const carried *call, cuda_stream stream);
 void carry_messages(nccl_comm comm, const carried *calls, int count, cuda_stream stream);
+/* Puts what is planned on its stream, once NCCL is ready; or forgets it. */
+void carry_planned(nccl_comm comm);
+void carry_nothing(nccl_comm comm);
 void clique_clear(clique *cleared);
 
 #endif
