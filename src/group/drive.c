@@ -136,7 +136,9 @@ static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_stat
     if (status != LS_OK) return judge(group, op, status);
     if (atomic_load_explicit(&group->is_lost, memory_order_acquire)) return BACKEND_FAILED;
     if (yields && atomic_load(&group->waiters)) return BACKEND_PENDING;
-    const int64_t until_ns = earliest(now_ns + SLICE_NS, earliest(deadline_ns, limit_of(group, op)));
+    /* Their peers ring bells of their own: so the sleep is short. */
+    const int64_t slice_ns = !yields && group_poll_others(group) ? LS_NS_PER_MS : SLICE_NS;
+    const int64_t until_ns = earliest(now_ns + slice_ns, earliest(deadline_ns, limit_of(group, op)));
     const backend_progress progress = group->backend->sleep(group->state, op, bell, until_ns);
     if (progress == BACKEND_FAILED) group_lose(group, op->status);
     return progress;

@@ -78,6 +78,10 @@ static void forked(ls_live *self) {
     group->backend->forked(group->state);
 }
 
+ls_group *group_of_live(ls_live *live) {
+    return live->forked == forked ? (ls_group *)(void *)((char *)live - offsetof(ls_group, live)) : NULL;
+}
+
 static void free_group(ls_group *group) {
     work_free_pool(group);
     ls_mutex_destroy(&group->lock);

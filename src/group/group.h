@@ -105,6 +105,10 @@ ls_status group_lose(ls_group *group, ls_status status);
 ls_status group_check(ls_group *group);
 ls_status group_check_thread(const ls_group *group);
 void group_drop_user(ls_group *group);
+/* The group that is listed there; NULL: it is something else. */
+ls_group *group_of_live(ls_live *live);
+/* others.c: polls what calls alone drive, besides `waiting`. Returns whether there was such a group. */
+bool group_poll_others(const ls_group *waiting);
 /* What a group is made of; the fields as in backend_place. */
 typedef struct group_origin {
     const ls_group *parent;

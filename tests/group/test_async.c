@@ -154,6 +154,43 @@ static void groups_may_be_used_in_different_orders(void **state) {
     run_ranks(2, wait_crosswise, NULL);
 }
 
+/* The same over a backend without a progress thread: nothing moves but in calls, and what each rank waits for needs the other
+ * to go on with what it does not wait for. */
+#define SEVERAL_STAGES ((size_t)1 << 18)
+
+static backend_drivers callers_alone(const void *state) {
+    (void)state;
+    return DRIVEN_BY_CALLERS;
+}
+
+static void wait_crosswise_alone(const ls_rank *rank) {
+    ls_backend alone = shm_backend;
+    alone.drivers = callers_alone;
+    ls_group *groups[2] = {NULL, NULL};
+    ls_group_options options = rank_options(rank);
+    options.timeout_ms = 20000;
+    assert_ok(group_open_backend(&groups[0], &options, &alone));
+    assert_ok(ls_group_duplicate(&groups[1], groups[0]));
+    float *data[2];
+    ls_work *works[2];
+    for (int i = 0; i < 2; i++) data[i] = calloc(SEVERAL_STAGES, sizeof(float));
+    for (int i = 0; i < 2; i++) data[i][SEVERAL_STAGES - 1] = (float)(i + 1);
+    for (int i = 0; i < 2; i++)
+        assert_ok(ls_group_all_reduce(groups[i], data[i], SEVERAL_STAGES, LS_F32, LS_SUM, &works[i]));
+    for (int i = 0; i < 2; i++) assert_ok(ls_work_wait(works[(rank->rank + i) % 2], 0));
+    for (int i = 0; i < 2; i++) {
+        assert_true(data[i][SEVERAL_STAGES - 1] == (float)(2 * (i + 1)));
+        ls_work_close(&works[i]);
+        ls_group_close(&groups[i]);
+        free(data[i]);
+    }
+}
+
+static void groups_may_be_waited_for_in_different_orders_without_a_progress_thread(void **state) {
+    (void)state;
+    run_ranks(2, wait_crosswise_alone, NULL);
+}
+
 /* --- a backend of the test's own: overlap ----------------------------------------------------------------------------- */
 
 #define SLOW_NS (50 * LS_NS_PER_MS)
@@ -210,6 +247,7 @@ int main(void) {
         cmocka_unit_test(operations_run_in_the_order_of_posting),
         cmocka_unit_test(any_thread_posts),
         cmocka_unit_test(groups_may_be_used_in_different_orders),
+        cmocka_unit_test(groups_may_be_waited_for_in_different_orders_without_a_progress_thread),
         cmocka_unit_test(operations_run_while_the_rank_computes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

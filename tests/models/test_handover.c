@@ -89,6 +89,10 @@ backend_progress mail_poll(ls_group *group) {
 void mail_complete(ls_work **link, ls_status status) {
     (void)link, (void)status;
 }
+bool group_poll_others(const ls_group *waiting) {
+    (void)waiting;
+    return false;
+}
 ls_group *group_next_lane(ls_group *group) {
     return group;
 }
