@@ -164,9 +164,10 @@ ls_status autograd_fail(ls_status status) {
 ls_status autograd_failure_behind_null(const char *name) {
     if (state.is_in_step && state.step_error.status != LS_OK) return ls_error_raise(&state.step_error);
     if (state.last_failure != LS_OK) return state.last_failure;
-    if (!ls_last_error()[0]) return ls_fail(LS_ERR_ARGUMENT, "%s: the tensor is NULL", name);
-    return ls_fail_within(LS_ERR_ARGUMENT, "%s: the tensor is NULL, no operation failed; this thread's last failure",
-                          name);
+    /* Whoever gave the NULL may have said why: a loader whose sample cannot be read. */
+    const ls_status before = ls_last_status();
+    if (before >= LS_OK) return ls_fail(LS_ERR_ARGUMENT, "%s: the tensor is NULL", name);
+    return ls_fail_within(before, "%s: the tensor is NULL; this thread's last failure", name);
 }
 
 void ls_step_begin(void) {

@@ -1,18 +1,22 @@
-/* error.c: status names and the thread's last sentence. */
+/* error.c: status names, and the thread's last failure. */
 #include "base/error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local char last_error[LS_ERROR_TEXT_BYTES];
+static _Thread_local ls_error last;
 
 const char *ls_version(void) {
     return "0.1.0";
 }
 
 const char *ls_last_error(void) {
-    return last_error;
+    return last.text;
+}
+
+ls_status ls_last_status(void) {
+    return last.status;
 }
 
 const char *ls_status_name(ls_status status) {
@@ -39,16 +43,17 @@ const char *ls_status_name(ls_status status) {
 }
 
 /* Formats into a local buffer first: an argument may be the last error itself. */
-static void describe(const char *format, va_list arguments, const char *suffix) {
+static void describe(ls_status status, const char *format, va_list arguments, const char *suffix) {
     char text[LS_ERROR_TEXT_BYTES];
     vsnprintf(text, sizeof text, format, arguments);
-    snprintf(last_error, sizeof last_error, "%.*s%s", (int)(sizeof last_error - 1 - strlen(suffix)), text, suffix);
+    snprintf(last.text, sizeof last.text, "%.*s%s", (int)(sizeof last.text - 1 - strlen(suffix)), text, suffix);
+    last.status = status;
 }
 
 ls_status ls_fail(ls_status status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    describe(format, arguments, "");
+    describe(status, format, arguments, "");
     va_end(arguments);
     return status;
 }
@@ -58,27 +63,27 @@ ls_status ls_fail_errno(ls_status status, int error_number, const char *format, 
     snprintf(suffix, sizeof suffix, ": %s", strerror_r(error_number, reason, sizeof reason));
     va_list arguments;
     va_start(arguments, format);
-    describe(format, arguments, suffix);
+    describe(status, format, arguments, suffix);
     va_end(arguments);
     return status;
 }
 
 ls_status ls_fail_within(ls_status status, const char *format, ...) {
     char suffix[LS_ERROR_TEXT_BYTES / 2];
-    snprintf(suffix, sizeof suffix, ": %.*s", (int)(sizeof suffix - 3), last_error);
+    snprintf(suffix, sizeof suffix, ": %.*s", (int)(sizeof suffix - 3), last.text);
     va_list arguments;
     va_start(arguments, format);
-    describe(format, arguments, suffix);
+    describe(status, format, arguments, suffix);
     va_end(arguments);
     return status;
 }
 
 void ls_error_capture(ls_error *error, ls_status status) {
+    *error = last;
     error->status = status;
-    memcpy(error->text, last_error, sizeof error->text);
 }
 
 ls_status ls_error_raise(const ls_error *error) {
-    if (error->status != LS_OK) memcpy(last_error, error->text, sizeof last_error);
+    if (error->status != LS_OK) last = *error;
     return error->status;
 }

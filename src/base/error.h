@@ -21,6 +21,9 @@ ls_status ls_fail_errno(ls_status status, int error_number, const char *format, 
 /* Puts "prefix: " before this thread's sentence, for a caller that knows more (which file, which parameter). */
 ls_status ls_fail_within(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
 
+/* The status of this thread's last failure; LS_OK when nothing failed yet. */
+ls_status ls_last_status(void);
+
 /* Copies this thread's last sentence into `error`, under `status`. */
 void ls_error_capture(ls_error *error, ls_status status);
 
