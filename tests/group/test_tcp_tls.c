@@ -1,17 +1,6 @@
 /* test_tcp_tls.c: groups over tcp whose connections are enciphered. */
-#include "group/tcp_ranks.h"
+#include "group/tcp_relay.h"
 #include "support/faults.h"
-
-#include "base/clock.h"
-#include "base/wait.h"
-#include "group/backend/tcp/meeting.h"
-
-#include <netinet/in.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 static int want_tls(void **state) {
     (void)state;
@@ -106,76 +95,11 @@ static void refused_memory_leaves_nothing(void **state) {
 
 /* --- what others see -------------------------------------------------------------------------------------------------- */
 
-#define PREFIX "lockstep/group/1"
 #define SAYING "nobody but the ranks of this job should read this"
-enum { CONNECTIONS = TCP_CHANNELS };
-
-/* One who sits on the way from rank 1 to rank 0, hands on all that passes, and looks for SAYING. */
-typedef struct eavesdropper {
-    int listener;
-    tcp_place target; /* rank 0's */
-    _Atomic bool is_over;
-    _Atomic int sayings, bytes;
-} eavesdropper;
-
-/* Both ways; `ends` are made non-blocking by MSG_DONTWAIT alone. Returns false at the end of one. */
-static bool hand_on(eavesdropper *self, const int ends[2]) {
-    for (int way = 0; way < 2; way++) {
-        char bytes[8192];
-        const ssize_t count = recv(ends[way], bytes, sizeof bytes, MSG_DONTWAIT);
-        if (count == 0) return false;
-        if (count < 0) continue;
-        atomic_fetch_add(&self->bytes, (int)count);
-        if (memmem(bytes, (size_t)count, SAYING, sizeof SAYING - 1)) atomic_fetch_add(&self->sayings, 1);
-        if (send(ends[1 - way], bytes, (size_t)count, MSG_NOSIGNAL) != count) return false;
-    }
-    return true;
-}
-
-static void *eavesdrop(void *argument) {
-    eavesdropper *self = argument;
-    int ends[CONNECTIONS][2], count = 0;
-    store_address target;
-    tcp_place_unpack(&self->target, &target);
-    while (!atomic_load(&self->is_over)) {
-        struct pollfd polled = {.fd = self->listener, .events = POLLIN};
-        if (count < CONNECTIONS && ls_descriptors_wait(&polled, 1, 0) == 1) {
-            ends[count][0] = accept(self->listener, NULL, NULL);
-            ends[count][1] = socket(AF_INET, SOCK_STREAM, 0);
-            assert_int_equal(connect(ends[count][1], (struct sockaddr *)&target.socket, target.bytes), 0);
-            count++;
-        }
-        for (int i = 0; i < count; i++) hand_on(self, ends[i]);
-        ls_sleep_until(ls_now_ns() + LS_NS_PER_MS / 5);
-    }
-    for (int i = 0; i < count; i++)
-        for (int way = 0; way < 2; way++) close(ends[i][way]);
-    return NULL;
-}
-
-static void stand_between(const ls_rank *rank, eavesdropper *self) {
-    tcp_card cards[2];
-    size_t bytes = 0;
-    assert_ok(ls_store_get(rank->store, PREFIX "/card0/0", &cards[0], sizeof cards[0], &bytes, 60000));
-    cards[1] = cards[0];
-    assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &cards[1], sizeof cards[1]));
-    assert_ok(ls_store_get(rank->store, PREFIX "/cards0", cards, sizeof cards, &bytes, 60000));
-    store_address address = {.bytes = sizeof(struct sockaddr_in)};
-    *(struct sockaddr_in *)&address.socket =
-        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    assert_ok(store_address_listen(&address, &self->listener));
-    self->target = cards[0].places[0];
-    tcp_place_pack(&address, &cards[0].places[0]);
-    assert_ok(ls_store_set(rank->store, PREFIX "/cards0", cards, sizeof cards));
-}
 
 static void speak(const ls_rank *rank) {
-    eavesdropper *self = rank->argument;
-    pthread_t thread;
-    if (rank->rank == 1) {
-        stand_between(rank, self);
-        assert_int_equal(pthread_create(&thread, NULL, eavesdrop, self), 0);
-    }
+    relay *self = rank->argument;
+    if (rank->rank == 1) relay_start(self, rank->store);
     ls_group *group = open_tcp(rank);
     char text[sizeof SAYING] = "";
     if (rank->rank == 0) memcpy(text, SAYING, sizeof text);
@@ -190,14 +114,12 @@ static void speak(const ls_rank *rank) {
     ls_group_close(&group);
     if (rank->rank != 1) return;
     assert_ok(ls_store_wait(rank->store, "all is said", 60000));
-    atomic_store(&self->is_over, true);
-    pthread_join(thread, NULL);
-    close(self->listener);
+    relay_stop(self);
 }
 
 static void who_listens_on_the_way_reads_nothing(void **state) {
     (void)state;
-    eavesdropper self = {.listener = -1};
+    relay self = {.saying = SAYING};
     run_ranks(2, speak, &self);
     assert_int_equal(self.sayings, 0);
     assert_true(self.bytes > 1000);
@@ -205,7 +127,7 @@ static void who_listens_on_the_way_reads_nothing(void **state) {
 
 static void without_it_who_listens_on_the_way_reads_all(void **state) {
     (void)state;
-    eavesdropper self = {.listener = -1};
+    relay self = {.saying = SAYING};
     run_ranks(2, speak, &self);
     assert_int_equal(self.sayings, 2);
 }
@@ -216,9 +138,9 @@ static void want_it_alone(const ls_rank *rank) {
     if (rank->rank == 1) {
         tcp_card card;
         size_t bytes = 0;
-        assert_ok(ls_store_get(rank->store, PREFIX "/card0/0", &card, sizeof card, &bytes, 60000));
+        assert_ok(ls_store_get(rank->store, RELAY_PREFIX "/card0/0", &card, sizeof card, &bytes, 60000));
         card.wants_tls = 0;
-        assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &card, sizeof card));
+        assert_ok(ls_store_set(rank->store, RELAY_PREFIX "/card0/1", &card, sizeof card));
         return;
     }
     assert_int_equal(try_open_tcp(rank, 10000, &group), LS_ERR_ENVIRONMENT);

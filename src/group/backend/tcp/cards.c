@@ -215,11 +215,8 @@ static ls_status check(const backend_place *place, const tcp_card *own, tcp_card
 
 ls_status tcp_cards_exchange(const backend_place *place, int round, const tcp_card *own, tcp_card *cards) {
     cards[place->rank] = *own;
-    char key[LS_STORE_KEY_BYTES];
     LS_TRY(publish(place, round, own));
     LS_TRY(place->rank == 0 ? lead(place, round, cards) : follow(place, round, cards));
-    key_of_card(place, round, place->rank, key);
-    ls_store_delete(place->store, key, NULL);
     ls_point("tcp.meeting.listed");
     return check(place, own, cards);
 }
@@ -227,10 +224,17 @@ ls_status tcp_cards_exchange(const backend_place *place, int round, const tcp_ca
 void tcp_cards_sweep(const backend_place *place, int rounds) {
     char key[LS_STORE_KEY_BYTES];
     for (int round = 0; round < rounds; round++) {
+        key_of_card(place, round, place->rank, key);
+        ls_store_delete(place->store, key, NULL);
+        if (place->rank != 0) continue;
         key_of_all(place, round, key);
         ls_store_delete(place->store, key, NULL);
     }
-    if (!place->stale_prefix) return;
+}
+
+void tcp_cards_forget_failure(const backend_place *place) {
+    char key[LS_STORE_KEY_BYTES];
+    if (place->rank != 0 || !place->stale_prefix) return;
     key_of_failure(place->stale_prefix, key);
     ls_store_delete(place->store, key, NULL);
 }

@@ -37,8 +37,12 @@ ls_status tcp_cards_exchange(const backend_place *place, int round, const tcp_ca
 /* Fails when a rank of this host, among the first `count` cards, has died. */
 ls_status tcp_cards_examine(const backend_place *place, const tcp_card *own, const tcp_card *cards, int count);
 
-/* All have all cards: what is left of them in the store goes. Rank 0 calls it. */
+/* Takes away what this rank has left of them in the store. Rank 0 has left all cards: it calls when all have read them, or
+ * has withdrawn. */
 void tcp_cards_sweep(const backend_place *place, int rounds);
+
+/* All have met: the error of these ranks' opening before has no reader any more. */
+void tcp_cards_forget_failure(const backend_place *place);
 
 /* Between two waits: fails when another rank has withdrawn, or when the store knows that one is gone. And when time is up;
  * `missing` completes that sentence: "rank 2, rank 5". */

@@ -316,13 +316,13 @@ static void dissolve(tcp_meeting *meeting) {
     ls_free(meeting);
 }
 
-/* All ranks are connected to rank 0, so all have read what it published. */
+/* When all ranks are connected to rank 0, all have read what it published; when it fails, who still looks finds why. */
 static void sweep(const tcp_meeting *meeting) {
     char key[LS_STORE_KEY_BYTES];
+    tcp_cards_sweep(meeting->place, meeting->far_cards ? 2 : 1);
     if (meeting->tcp->rank != 0) return;
     key_of_secret(meeting->place, key);
     ls_store_delete(meeting->place->store, key, NULL);
-    tcp_cards_sweep(meeting->place, meeting->far_cards ? 2 : 1);
 }
 
 /* Each pair wants TCP_CHANNELS descriptors: the soft limit is raised as far as the hard one lets it. */
@@ -348,9 +348,10 @@ ls_status tcp_meet(tcp_group *tcp, const backend_place *place) {
     if (status == LS_OK) status = exchange(meeting);
     if (status == LS_OK) status = connect_all(meeting);
     if (status == LS_OK)
-        sweep(meeting);
+        tcp_cards_forget_failure(place);
     else
         tcp_cards_withdraw(place, status);
+    sweep(meeting);
     dissolve(meeting);
     return status;
 }
