@@ -31,3 +31,5 @@ if(TARGET test_nccl_absent)
 add_dependencies(test_nccl_absent nccl-stand-in)
 target_compile_definitions(test_nccl_absent PRIVATE LS_STAND_IN="${stand_in_folder}/libnccl.so.2")
 endif()
+# Thousands of collectives between threads, which a sanitizer on a busy machine makes slow.
+set_tests_properties(nccl.collectives PROPERTIES TIMEOUT 240)
