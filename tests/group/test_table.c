@@ -2,6 +2,7 @@
 #include "support/threads.h"
 
 #include "base/wait.h"
+#include "group/backend.h"
 #include "group/oracle.h"
 
 #include <stdlib.h>
@@ -184,9 +185,21 @@ static size_t size_of_line(int which, uint64_t bits) {
     return bits % 4 ? 5 : bits / 4 % 2 ? 8192 : MOST_COUNT;
 }
 
+/* Those whose sums have the same bits everywhere and always. A further one is a line. Over MPI: tests/mpi/worker_table.c. */
+static const ls_backend *const backends[] = {&shm_backend, &tcp_backend, &hosts_backend};
+#define BACKENDS (sizeof backends / sizeof backends[0])
+
+typedef struct walk_plan {
+    uint64_t seed;
+    const ls_backend *backend;
+} walk_plan;
+
 static void walk(const ls_rank *rank) {
-    const uint64_t seed = *(const uint64_t *)rank->argument;
-    ls_group *group = open_rank(rank);
+    const walk_plan *plan = rank->argument;
+    const uint64_t seed = plan->seed;
+    const ls_group_options options = rank_options(rank);
+    ls_group *group = NULL;
+    assert_ok(group_open_backend(&group, &options, plan->backend));
     buffers all = {.ordinary = malloc(2 * MOST_BYTES), .expected = malloc(MOST_BYTES)};
     for (int from = 0; from < rank->world_size; from++) all.sent[from] = malloc(MOST_BYTES);
     void *shared = NULL;
@@ -218,7 +231,14 @@ static void every_line_of_the_table_equals_the_serial_oracle(void **state) {
     const char *given = getenv("LS_TEST_SEED");
     uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
     print_message("seed %llu\n", (unsigned long long)seed);
-    for (int i = 0; i < 6; i++) run_ranks(world_sizes[i], walk, &seed);
+    for (size_t which = 0; which < BACKENDS; which++)
+        for (int i = 0; i < 6; i++) {
+            /* A world of one has a backend of its own. */
+            walk_plan plan = {.seed = seed, .backend = i ? backends[which] : &solo_backend};
+            if (i == 0 && which) continue;
+            print_message("%s, %d ranks\n", plan.backend->name, world_sizes[i]);
+            run_ranks(world_sizes[i], walk, &plan);
+        }
 }
 
 /* --- differences ------------------------------------------------------------------------------------------------------- */
