@@ -25,6 +25,7 @@
 
 #define CARD_VERSION 1
 #define LOOK_AROUND_NS (100 * LS_NS_PER_MS)
+#define MOMENT_NS LS_NS_PER_S
 #define CREDENTIALS_SLICE_MS 50
 
 /* --- secrets ----------------------------------------------------------------------------------------------------------- */
@@ -209,25 +210,35 @@ static ls_status time_is_up(const tcp_meeting *meeting) {
     return tcp_cards_time_is_up(meeting->place, missing);
 }
 
-/* Who has some of its connections and closes one has died, or given up; then it has said why. */
+/* Who closes its control connection, and does not have all of the others, has died or given up; or it is through with this
+ * group already, and what it said on the others is there or on its way: so it is judged after a moment. */
 static int poll_peers(const tcp_meeting *meeting, struct pollfd *polled) {
     const tcp_group *tcp = meeting->tcp;
+    const bool is_looked_at = meeting->judge_ns == 0 || ls_now_ns() >= meeting->judge_ns;
     for (int rank = 0; rank < tcp->world_size; rank++)
-        polled[rank] = (struct pollfd){
-            .fd = rank == tcp->rank || is_complete(tcp, rank) ? -1 : tcp->peers[rank].links[TCP_CONTROL].socket,
-            .events = POLLRDHUP};
+        polled[rank] = (struct pollfd){.fd = !is_looked_at || rank == tcp->rank || is_complete(tcp, rank)
+                                                 ? -1
+                                                 : tcp->peers[rank].links[TCP_CONTROL].socket,
+                                       .events = POLLRDHUP};
     return tcp->world_size;
 }
 
-static ls_status examine_peers(const tcp_meeting *meeting, const struct pollfd *polled) {
+static ls_status examine_peers(tcp_meeting *meeting, const struct pollfd *polled, int64_t now_ns) {
     const tcp_group *tcp = meeting->tcp;
     char who[TCP_WHO_BYTES];
+    bool were_looked_at = false;
     for (int rank = 0; rank < tcp->world_size; rank++) {
-        if (!polled[rank].revents) continue;
+        were_looked_at = were_looked_at || polled[rank].fd >= 0;
+        if (!polled[rank].revents || is_complete(tcp, rank)) continue;
+        if (meeting->judge_ns == 0) {
+            meeting->judge_ns = now_ns + MOMENT_NS;
+            return LS_OK;
+        }
         LS_TRY(tcp_cards_look_around(meeting->place));
         return ls_fail(LS_ERR_PEER_LOST, "%s died while the group was opened; start the job again",
                        tcp_who(tcp, rank, who));
     }
+    if (were_looked_at) meeting->judge_ns = 0;
     return LS_OK;
 }
 
@@ -240,8 +251,8 @@ static ls_status turn(tcp_meeting *meeting, int64_t look_ns) {
         return ls_fail_errno(LS_ERR_IO, errno, "rank %d: cannot wait for the other ranks", meeting->tcp->rank);
     const int64_t now_ns = ls_now_ns();
     LS_TRY(tcp_visits_go_on(meeting, visits, now_ns));
-    LS_TRY(examine_peers(meeting, peers));
     tcp_guests_go_on(meeting, guests, now_ns);
+    LS_TRY(examine_peers(meeting, peers, now_ns));
     return LS_OK;
 }
 

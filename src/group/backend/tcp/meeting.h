@@ -42,6 +42,7 @@ typedef struct tcp_meeting {
     tcp_guest *guests; /* [TCP_MOST_GUESTS], the first guest_count, the oldest first */
     int guest_count;
     int missing;            /* connections that are not made yet */
+    int64_t judge_ns;       /* when a peer that hangs up counts as dead; 0: none does */
     bool has_turned_away;   /* said once */
     char last_failure[256]; /* of a try, for the sentence when time is up */
     struct pollfd *polled;
