@@ -91,6 +91,7 @@ ls_status group_choose(const ls_group_options *options, ls_group_options *found,
     if (found->world_size == 1 && *backend != &nccl_backend) *backend = &solo_backend;
     if (*backend) return LS_OK;
     const ls_status status = choose_by_place(found, place.is_launched ? 1 : place.hosts, backend);
+    if (status != LS_OK && !options->store) store_settle(found->store); /* the others learn of the failure itself */
     if (status != LS_OK) ls_store_close(&found->store);
     return status;
 }

@@ -169,7 +169,7 @@ static void who_does_not_come_is_named(void **state) {
     job self = {.count = 0};
     const int port = free_port();
     for (int i = 0; i < 4; i++)
-        if (i != 2) start(&self, "1 1000", "RANK=%d WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d", i, port);
+        if (i != 2) start(&self, "1 4000", "RANK=%d WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d", i, port);
     job_finish(&self);
     assert_job(&self, 3, "LS_ERR_TIMEOUT");
     assert_job(&self, 3, "missing: rank 2;");
