@@ -4,6 +4,7 @@
 #include "support/faults.h"
 
 #include "base/memory.h"
+#include "group/backend/shm/board.h"
 
 #include <unistd.h>
 
@@ -123,7 +124,7 @@ static void the_step_that_rebuilds_needs_one_bucket_more_and_two_pages_a_paramet
         assert_true(results[rank].next_gradient[0] == 1);
     }
     /* What was seen has the newest bucket allocated but not touched, so not counted: it is the one bucket more. */
-    const size_t boards = 4 << 20;
+    const size_t boards = 2 * ranks * (sizeof(shm_board) + page); /* of the group, and of the reducer's own */
     print_message("%zu KiB of gradients a rank, at most %zu KiB in use\n", LAYERS * layer >> 10, largest_seen >> 10);
     assert_true(largest_seen > 0);
     assert_true(largest_seen - before <= ranks * (LAYERS * (layer + 2 * page)) + boards);

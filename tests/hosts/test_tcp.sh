@@ -6,7 +6,7 @@ set -u
 hosts 4
 
 all_done() { # HOSTS [WHAT]
-    finish 50
+    finish 100
     for file in "$folder"/code.*; do
         [ "$(cat "$file")" = 0 ] || { wrong "ranks on hosts $1: ${file##*/} is $(cat "$file")"; return; }
     done
