@@ -118,7 +118,8 @@ static inline int bench_serve(bench_rank *self, const char *impl, const char *ve
             return 1;
         }
         qsort(self->samples, (size_t)order.operations, sizeof *self->samples, bench_by_value);
-        snprintf(line, sizeof line, "%.3f %.3f\n", (double)self->samples[order.operations / 2] / 1000,
+        const int middle = order.operations / 2;
+        snprintf(line, sizeof line, "%.3f %.3f\n", (double)self->samples[middle] / 1000,
                  (double)self->samples[0] / 1000);
         bench_answer(self, line);
     }

@@ -85,7 +85,7 @@ static ls_status set_up(sitting *bench, size_t most_bytes) {
 
 int bench_all_reduce_worker(int argc, char **argv) {
     static bench_rank self;
-    sitting bench = {0};
+    static sitting bench;
     if (argc != 4) return 2;
     const char *rank = getenv("RANK"), *ranks = getenv("WORLD_SIZE");
     self.rank = rank ? atoi(rank) : 0;
