@@ -20,14 +20,14 @@
 #include "group/backend.h"
 #include "group/reduce.h"
 
-/* A group beneath, and the operation that it runs for us. */
+/* A group beneath. */
 typedef struct hosts_part {
     const ls_backend *backend;
-    void *state; /* NULL: there is none */
-    uint64_t number;
+    void *state;     /* NULL: there is none */
+    uint64_t number; /* of the last operation that it ran for us */
 } hosts_part;
 
-typedef enum hosts_where { HOSTS_WITHIN, HOSTS_LANE, HOSTS_DIVIDE } hosts_where;
+typedef enum hosts_where { HOSTS_WHOLE, HOSTS_WITHIN, HOSTS_LANE, HOSTS_PARTS, HOSTS_DIVIDE = HOSTS_PARTS } hosts_where;
 
 /* One step of a plan. HOSTS_DIVIDE: what was summed becomes an average, by ourselves. */
 typedef struct hosts_step {
@@ -45,16 +45,14 @@ typedef struct hosts_place {
     int index, local_size; /* this rank's among those of its host */
     int lanes;             /* of the whole group */
     const int *host_of;    /* [world_size] numbers of hosts */
-    const int *index_of;   /* [world_size] */
+    int *index_of;         /* [world_size] */
 } hosts_place;
 
 typedef struct hosts_group {
     ls_group *group;
     hosts_place place;
-    int *index_of;
     int *within_names, *lane_names; /* the ranks of the two: numbers of the group's */
-    bool has_plans;
-    hosts_part whole, within, lane;
+    hosts_part parts[HOSTS_PARTS];
     _Atomic uint32_t bell;
 
     /* The driver's. */
@@ -63,6 +61,11 @@ typedef struct hosts_group {
     backend_op inner;     /* of the step under way */
     size_t divided;       /* elements */
 } hosts_group;
+
+/* Where ranks share hosts, every rank has one of the two. */
+static inline bool hosts_have_plans(const hosts_group *hosts) {
+    return hosts->parts[HOSTS_WITHIN].state || hosts->parts[HOSTS_LANE].state;
+}
 
 /* plan.c: the steps of `call` on this rank; 0: it has no plan. Pure. */
 int hosts_plan(const hosts_place *place, const group_call *call, hosts_step steps[HOSTS_MOST_STEPS]);

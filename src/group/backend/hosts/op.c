@@ -14,19 +14,29 @@ static const hosts_step *step_of(const hosts_group *hosts) {
     return &hosts->steps[hosts->step];
 }
 
-/* The group beneath that `op` waits in, and in `inner` its operation there. */
-static hosts_part *part_for(hosts_group *hosts, backend_op *op, backend_op **inner) {
-    *inner = op;
-    if (is_message(op) || hosts->step_count == 0) return &hosts->whole;
-    *inner = &hosts->inner;
-    return step_of(hosts)->where == HOSTS_LANE ? &hosts->lane : &hosts->within;
+/* Whether what `op` does now is a step of ours; else it runs on `whole`. */
+static bool is_step(const hosts_group *hosts, const backend_op *op) {
+    return !is_message(op) && hosts->step_count > 0;
+}
+
+/* The group beneath that `op` waits in, unless it divides, and the operation that waits there. */
+static const hosts_part *part_for(const hosts_group *hosts, const backend_op *op) {
+    return &hosts->parts[is_step(hosts, op) ? step_of(hosts)->where : HOSTS_WHOLE];
+}
+
+static backend_op *inner_of(hosts_group *hosts, backend_op *op) {
+    return is_step(hosts, op) ? &hosts->inner : op;
+}
+
+static bool divides(const hosts_group *hosts, const backend_op *op) {
+    return is_step(hosts, op) && step_of(hosts)->where == HOSTS_DIVIDE;
 }
 
 static void start_step(hosts_group *hosts, const backend_op *op) {
     const hosts_step *step = step_of(hosts);
     hosts->divided = 0;
     if (step->where == HOSTS_DIVIDE) return;
-    hosts_part *part = step->where == HOSTS_LANE ? &hosts->lane : &hosts->within;
+    hosts_part *part = &hosts->parts[step->where];
     hosts->inner.call = step->call;
     hosts->inner.number = ++part->number;
     hosts->inner.bytes = call_bytes(&step->call);
@@ -37,16 +47,15 @@ static void start_step(hosts_group *hosts, const backend_op *op) {
 
 void hosts_start(void *state, backend_op *op) {
     hosts_group *hosts = state;
-    if (is_message(op)) {
-        hosts->whole.backend->start(hosts->whole.state, op);
-        return;
+    const hosts_part *whole = &hosts->parts[HOSTS_WHOLE];
+    if (!is_message(op)) {
+        hosts->step = 0;
+        hosts->step_count = hosts_have_plans(hosts) ? hosts_plan(&hosts->place, &op->call, hosts->steps) : 0;
     }
-    hosts->step = 0;
-    hosts->step_count = hosts->has_plans ? hosts_plan(&hosts->place, &op->call, hosts->steps) : 0;
-    if (hosts->step_count == 0)
-        hosts->whole.backend->start(hosts->whole.state, op);
-    else
+    if (is_step(hosts, op))
         start_step(hosts, op);
+    else
+        whole->backend->start(whole->state, op);
 }
 
 /* Some of what was summed becomes an average. */
@@ -70,26 +79,21 @@ static backend_progress go_on(hosts_group *hosts, backend_op *op, backend_progre
 
 backend_progress hosts_poll(void *state, backend_op *op) {
     hosts_group *hosts = state;
-    backend_op *inner = NULL;
-    hosts_part *part = part_for(hosts, op, &inner);
-    if (inner == op) return part->backend->poll(part->state, op);
-    const bool divides = step_of(hosts)->where == HOSTS_DIVIDE;
-    return go_on(hosts, op, divides ? divide(hosts) : part->backend->poll(part->state, inner));
+    if (divides(hosts, op)) return go_on(hosts, op, divide(hosts));
+    const hosts_part *part = part_for(hosts, op);
+    const backend_progress progress = part->backend->poll(part->state, inner_of(hosts, op));
+    return is_step(hosts, op) ? go_on(hosts, op, progress) : progress;
 }
 
 ls_status hosts_examine(void *state, backend_op *op) {
-    backend_op *inner = NULL;
-    hosts_part *part = part_for(state, op, &inner);
-    return part->backend->examine(part->state, inner);
+    const hosts_part *part = part_for(state, op);
+    return part->backend->examine(part->state, inner_of(state, op));
 }
 
 void hosts_describe_missing(void *state, const backend_op *op, char *text, size_t bytes) {
-    hosts_group *hosts = state;
-    const bool is_step = !is_message(op) && hosts->step_count > 0;
-    const hosts_part *part = !is_step                              ? &hosts->whole
-                             : step_of(hosts)->where == HOSTS_LANE ? &hosts->lane
-                                                                   : &hosts->within;
-    part->backend->describe_missing(part->state, is_step ? &hosts->inner : op, text, bytes);
+    const hosts_group *hosts = state;
+    const hosts_part *part = part_for(hosts, op);
+    part->backend->describe_missing(part->state, is_step(hosts, op) ? &hosts->inner : op, text, bytes);
 }
 
 uint32_t hosts_bell(void *state) {
@@ -99,19 +103,17 @@ uint32_t hosts_bell(void *state) {
 /* Sleeps where the step under way waits. The bell beneath is read before ours: who rings, rings ours first. */
 backend_progress hosts_sleep(void *state, backend_op *op, uint32_t bell, int64_t deadline_ns) {
     hosts_group *hosts = state;
-    backend_op *inner = NULL;
-    hosts_part *part = part_for(hosts, op, &inner);
-    if (inner != op && step_of(hosts)->where == HOSTS_DIVIDE) return hosts_poll(hosts, op);
+    if (divides(hosts, op)) return hosts_poll(hosts, op);
+    const hosts_part *part = part_for(hosts, op);
     const uint32_t beneath = part->backend->bell(part->state);
     if (hosts_bell(hosts) != bell) return BACKEND_PENDING;
-    const backend_progress progress = part->backend->sleep(part->state, inner, beneath, deadline_ns);
-    return inner == op ? progress : go_on(hosts, op, progress);
+    const backend_progress progress = part->backend->sleep(part->state, inner_of(hosts, op), beneath, deadline_ns);
+    return is_step(hosts, op) ? go_on(hosts, op, progress) : progress;
 }
 
 void hosts_wake(void *state) {
     hosts_group *hosts = state;
     atomic_fetch_add_explicit(&hosts->bell, 1, memory_order_release);
-    hosts_part *const parts[] = {&hosts->whole, &hosts->within, &hosts->lane};
-    for (int i = 0; i < 3; i++)
-        if (parts[i]->state) parts[i]->backend->wake(parts[i]->state);
+    for (int i = 0; i < HOSTS_PARTS; i++)
+        if (hosts->parts[i].state) hosts->parts[i].backend->wake(hosts->parts[i].state);
 }

@@ -24,11 +24,11 @@ static void take_place(hosts_group *hosts, const int *host_of, int rank) {
     for (int host = 0; host < place->host_count; host++) {
         int size = 0;
         for (int i = 0; i < place->world_size; i++)
-            if (host_of[i] == host) hosts->index_of[i] = size++;
+            if (host_of[i] == host) place->index_of[i] = size++;
         if (host == place->host) place->local_size = size;
         if (size < place->lanes) place->lanes = size;
     }
-    place->index = hosts->index_of[rank];
+    place->index = place->index_of[rank];
 }
 
 static bool shares_hosts(const hosts_place *place) {
@@ -46,34 +46,28 @@ static void name_ranks(hosts_group *hosts) {
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
-static void close_part(hosts_part *part) {
-    if (part->state) part->backend->close(part->state);
-    part->state = NULL;
-}
-
 static void hosts_close(void *state) {
     hosts_group *hosts = state;
     if (!hosts) return;
-    close_part(&hosts->lane);
-    close_part(&hosts->within);
-    close_part(&hosts->whole);
-    ls_free(hosts->index_of);
+    for (int i = 0; i < HOSTS_PARTS; i++)
+        if (hosts->parts[i].state) hosts->parts[i].backend->close(hosts->parts[i].state);
+    ls_free(hosts->place.index_of);
     ls_free(hosts);
 }
 
 static ls_status prepare(const backend_place *place, hosts_group **state) {
     hosts_group *hosts = *state = ls_alloc(sizeof *hosts);
     if (!hosts) return LS_ERR_MEMORY;
-    hosts->whole.backend = hosts->lane.backend = &tcp_backend;
-    hosts->within.backend = &shm_backend;
+    hosts->parts[HOSTS_WHOLE].backend = hosts->parts[HOSTS_LANE].backend = &tcp_backend;
+    hosts->parts[HOSTS_WITHIN].backend = &shm_backend;
     hosts->group = place->group;
     /* Three tables in one. */
     const size_t world_size = (size_t)place->world_size;
-    hosts->index_of = ls_alloc_array(3 * world_size, sizeof *hosts->index_of);
-    if (!hosts->index_of) return LS_ERR_MEMORY;
-    hosts->within_names = hosts->index_of + world_size;
-    hosts->lane_names = hosts->within_names + world_size;
-    hosts->place = (hosts_place){.world_size = place->world_size, .index_of = hosts->index_of};
+    int *tables = ls_alloc_array(3 * world_size, sizeof *tables);
+    if (!tables) return LS_ERR_MEMORY;
+    hosts->place = (hosts_place){.world_size = place->world_size, .index_of = tables};
+    hosts->within_names = tables + world_size;
+    hosts->lane_names = tables + 2 * world_size;
     return LS_OK;
 }
 
@@ -105,20 +99,19 @@ static ls_status place_beneath(beneath *made, const backend_place *place, const 
 /* Where the ranks of one host fail together, their peers on the lanes must not wait for them. */
 static ls_status open_within_and_lane(hosts_group *hosts, const backend_place *place) {
     const hosts_place *own = &hosts->place;
-    beneath within, lane;
+    hosts_part *parts = hosts->parts;
+    beneath within = {0}, lane = {0};
     name_ranks(hosts);
-    hosts->has_plans = true;
     LS_TRY(place_beneath(&within, place, "host", own->host, hosts->within_names, own->index, own->local_size));
     LS_TRY(place_beneath(&lane, place, "lane", own->index, hosts->lane_names, own->host, own->host_count));
-    const ls_status status =
-        own->local_size > 1 ? hosts->within.backend->open(&within.place, &hosts->within.state) : LS_OK;
+    const ls_status status = own->local_size > 1 ? shm_backend.open(&within.place, &parts[HOSTS_WITHIN].state) : LS_OK;
     if (own->index >= own->lanes) return status;
     if (status != LS_OK) return tcp_cards_withdraw(&lane.place, status);
-    return hosts->lane.backend->open(&lane.place, &hosts->lane.state);
+    return tcp_backend.open(&lane.place, &parts[HOSTS_LANE].state);
 }
 
 /* Runs an operation of all ranks to its end, before there is a group to drive it. */
-static ls_status run(hosts_part *part, backend_op *op, const backend_place *place) {
+static ls_status run(const hosts_part *part, backend_op *op, const backend_place *place) {
     part->backend->start(part->state, op);
     for (;;) {
         const uint32_t bell = part->backend->bell(part->state);
@@ -141,12 +134,12 @@ static ls_status run(hosts_part *part, backend_op *op, const backend_place *plac
 /* All ranks are open, or the peers of one that is not have been told. It has number 0: the group begins with 1. */
 static ls_status await_all(hosts_group *hosts, const backend_place *place) {
     backend_op op = {.call = {.kind = GROUP_BARRIER, .dtype = LS_U8}};
-    return run(&hosts->whole, &op, place);
+    return run(&hosts->parts[HOSTS_WHOLE], &op, place);
 }
 
 static ls_status open_parts(hosts_group *hosts, const backend_place *place) {
-    LS_TRY(hosts->whole.backend->open(place, &hosts->whole.state));
-    const tcp_group *tcp = hosts->whole.state;
+    LS_TRY(tcp_backend.open(place, &hosts->parts[HOSTS_WHOLE].state));
+    const tcp_group *tcp = hosts->parts[HOSTS_WHOLE].state;
     take_place(hosts, tcp->host_of, place->rank);
     if (!shares_hosts(&hosts->place) || tcp->checks_calls) return LS_OK;
     LS_TRY(open_within_and_lane(hosts, place));
@@ -154,10 +147,9 @@ static ls_status open_parts(hosts_group *hosts, const backend_place *place) {
 }
 
 static void hosts_leave(void *state, const ls_error *why) {
-    hosts_group *hosts = state;
-    hosts_part *const parts[] = {&hosts->whole, &hosts->within, &hosts->lane};
-    for (int i = 0; i < 3; i++)
-        if (parts[i]->state) parts[i]->backend->leave(parts[i]->state, why);
+    const hosts_group *hosts = state;
+    for (int i = 0; i < HOSTS_PARTS; i++)
+        if (hosts->parts[i].state) hosts->parts[i].backend->leave(hosts->parts[i].state, why);
 }
 
 static ls_status hosts_open(const backend_place *place, void **state) {
@@ -182,21 +174,22 @@ static ls_status hosts_open(const backend_place *place, void **state) {
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-static hosts_part *memory_part(hosts_group *hosts) {
-    return hosts->within.state ? &hosts->within : &hosts->whole;
+static const hosts_part *memory_part(const hosts_group *hosts) {
+    const hosts_part *within = &hosts->parts[HOSTS_WITHIN];
+    return within->state ? within : &hosts->parts[HOSTS_WHOLE];
 }
 
 static void hosts_release(void *state, void *memory) {
-    hosts_part *part = memory_part(state);
+    const hosts_part *part = memory_part(state);
     part->backend->release(part->state, memory);
 }
 
 /* Where it is shared, it is shared within the host; whether all hosts have it they tell each other. */
 static ls_status hosts_allocate(void *state, size_t bytes, void **memory) {
     hosts_group *hosts = state;
-    hosts_part *part = memory_part(hosts);
+    const hosts_part *part = memory_part(hosts);
     ls_status status = part->backend->allocate(part->state, bytes, memory);
-    if (!hosts->has_plans) return status;
+    if (!hosts_have_plans(hosts)) return status;
     uint64_t number = 0;
     status = group_agree(hosts->group, GROUP_ALLOCATE, bytes, status, &number);
     if (status != LS_OK && *memory) hosts_release(hosts, *memory);
@@ -207,22 +200,20 @@ static ls_status hosts_allocate(void *state, size_t bytes, void **memory) {
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
 static int hosts_spare_processors(const void *state) {
-    const hosts_part *whole = &((const hosts_group *)state)->whole;
+    const hosts_part *whole = &((const hosts_group *)state)->parts[HOSTS_WHOLE];
     return whole->backend->spare_processors(whole->state);
 }
 
 static void hosts_nudge(void *state) {
-    hosts_group *hosts = state;
-    hosts_part *const parts[] = {&hosts->whole, &hosts->within, &hosts->lane};
-    for (int i = 0; i < 3; i++)
-        if (parts[i]->state) parts[i]->backend->nudge(parts[i]->state);
+    const hosts_group *hosts = state;
+    for (int i = 0; i < HOSTS_PARTS; i++)
+        if (hosts->parts[i].state) hosts->parts[i].backend->nudge(hosts->parts[i].state);
 }
 
 static void hosts_forked(void *state) {
-    hosts_group *hosts = state;
-    hosts_part *const parts[] = {&hosts->whole, &hosts->within, &hosts->lane};
-    for (int i = 0; i < 3; i++)
-        if (parts[i]->state) parts[i]->backend->forked(parts[i]->state);
+    const hosts_group *hosts = state;
+    for (int i = 0; i < HOSTS_PARTS; i++)
+        if (hosts->parts[i].state) hosts->parts[i].backend->forked(hosts->parts[i].state);
 }
 
 const ls_backend hosts_backend = {

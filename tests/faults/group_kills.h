@@ -1,0 +1,81 @@
+/* group_kills.h: what holds of a group over any backend when its ranks are processes that die, wait, fork, stop or exit: the tests
+ * of each backend call these with its points, and what it says. */
+#ifndef LS_TEST_GROUP_KILLS_H
+#define LS_TEST_GROUP_KILLS_H
+
+#include "faults/kills.h"
+
+/* Rank `rank` also leaves at the end, so that it reaches the points of leaving. */
+static inline void kill_rounds_at(const char *point, int rank, int count) {
+    char closer[8];
+    snprintf(closer, sizeof closer, "%d", rank);
+    kill_at("worker_group", (const char *[]){"rounds", "3", closer, NULL}, point, rank, count);
+}
+
+static inline void kill_at_random_moments(int times) {
+    const unsigned seed = (unsigned)time(NULL);
+    print_message("seed %u\n", seed);
+    srand(seed);
+    for (int i = 0; i < times; i++)
+        kill_at_some_moment("worker_group", (const char *[]){"rounds", "1000000", "-1", NULL}, 30000);
+}
+
+static inline ls_ranks *run_mode(const char *mode, int count) {
+    const char *arguments[] = {mode, NULL};
+    return ls_ranks_run(&(ls_ranks_options){.ranks = count, .program = "worker_group", .arguments = arguments});
+}
+
+static inline void run_between_processes(const char *rounds) {
+    const char *arguments[] = {"rounds", rounds, "-1", NULL};
+    for (int count = 2; count <= 4; count++) {
+        const ls_ranks_options options = {.ranks = count, .program = "worker_group", .arguments = arguments};
+        ls_ranks *ranks = ls_ranks_run(&options);
+        assert_ranks_succeeded(ranks);
+        for (int rank = 0; rank < count; rank++) assert_says(ranks, rank, "done");
+        ls_ranks_close(&ranks);
+    }
+}
+
+/* Rank 1 dies while a child that it forked lives on. */
+static inline void fork_and_die(const char *child_says) {
+    const int64_t start_ns = ls_now_ns();
+    ls_ranks *ranks = run_mode("forks", 2);
+    assert_survivor_names(ranks, 0, 1);
+    assert_says(ranks, 1, child_says);
+    assert_true(ls_now_ns() - start_ns < AT_ONCE_NS);
+    ls_ranks_close(&ranks);
+}
+
+/* Rank 1 is stopped past the limit, and goes on when the others have a new group. */
+static inline void stop_and_go_on(const char *last_seen) {
+    ls_ranks *ranks = run_mode("stops", 3);
+    for (int rank = 0; rank < 3; rank += 2) {
+        assert_says(ranks, rank, "status LS_ERR_ABORTED");
+        assert_says(ranks, rank, "missing: rank 1 (");
+        assert_says(ranks, rank, last_seen);
+        assert_says(ranks, rank, "new group untouched");
+    }
+    assert_says(ranks, 1, "status LS_ERR_ABORTED");
+    assert_ranks_succeeded(ranks);
+    ls_ranks_close(&ranks);
+}
+
+static inline void a_long_wait_takes_under_a_twentieth_of_a_processor(void **state) {
+    (void)state;
+    ls_ranks *ranks = run_mode("waits", 2);
+    assert_ranks_succeeded(ranks);
+    long waited_ms = 0, used_us = 0;
+    assert_int_equal(sscanf(ls_ranks_output(ranks, 0), "waited %ld ms, used %ld us", &waited_ms, &used_us), 2);
+    assert_true(waited_ms > 900);
+    assert_true(used_us * 20 < waited_ms * 1000);
+    ls_ranks_close(&ranks);
+}
+
+static inline void an_exit_without_a_close_is_clean(void **state) {
+    (void)state;
+    ls_ranks *ranks = run_mode("exits", 2);
+    assert_ranks_succeeded(ranks);
+    ls_ranks_close(&ranks);
+}
+
+#endif
