@@ -14,6 +14,9 @@
 
 #define ONE_BUCKET ((size_t)1 << 30)
 
+/* ThreadSanitizer makes the plain loops ten times slower; what it looks for shows in the first steps. */
+#define WHOLE_RUN (LS_UNDER_THREAD_SANITIZER ? 20 : 100)
+
 static char folder[256];
 
 static int make_folder(void **state) {
@@ -180,7 +183,7 @@ static void check_mlp(const char *optimizer, double limit) {
             check_setting((run_setting){.model = "mlp",
                                         .dtype = "f64",
                                         .optimizer = optimizer,
-                                        .steps = 100,
+                                        .steps = WHOLE_RUN,
                                         .micro_steps = micro_steps,
                                         .batch = 2,
                                         .ranks = ranks},
@@ -202,7 +205,7 @@ static void lenet_equals_one_process(void **state) {
     run_setting setting = {.model = "lenet",
                            .dtype = "f64",
                            .optimizer = "sgd",
-                           .steps = 100,
+                           .steps = WHOLE_RUN,
                            .micro_steps = 1,
                            .batch = 2,
                            .ranks = 2,
