@@ -3,6 +3,7 @@
  * The oracle is a program that links neither ddp nor group. In f64 with the plain kernels whole runs agree to rounding;
  * in f32 with the fast ones gradients from equal states do. Replicas agree bit for bit after every step, and so do two
  * runs and any two bucket sizes.                                                                                     */
+#include "base/wait.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
