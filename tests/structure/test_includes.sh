@@ -3,7 +3,7 @@
 # The rules stand there, in the ls_room lines, and are read from there. Beside them:
 #   - a room's header is named by its room: "base/error.h", or <lockstep/base.h> where it is public
 #   - in ddp only module.c and hooks/ know tensors and the tape; everything else works on descriptors
-#   - examples include what is public alone
+#   - examples include what is public, and what lies in a folder of their own name
 set -u
 cd "$1" || exit 1
 
@@ -43,7 +43,11 @@ check_includes() {
             else if (room !~ /\//) { complain("a header is named with its room"); next }
             else sub(/\/.*/, "", room)
         }
-        part[1] == "examples" { if (is_private) complain("an example includes a private header"); next }
+        part[1] == "examples" {
+            sub(/\.c$/, "", home)
+            if (is_private && room != home) complain("an example includes a private header")
+            next
+        }
         is_above_all { next }
         !((home, room) in below) { complain(home " does not stand above " room) }
         home == "ddp" && part[1] == "src" && (room == "tensor" || room == "autograd") && \
@@ -56,7 +60,7 @@ check_includes || exit 1
 
 # And the check itself finds each kind of fault.
 planted=$(mktemp -d) && trap 'rm -rf "$planted"' EXIT || exit 1
-cp CMakeLists.txt "$planted" && cd "$planted" && mkdir -p src/store src/tensor src/ddp examples || exit 1
+cp CMakeLists.txt "$planted" && cd "$planted" && mkdir -p src/store src/tensor src/ddp examples/one || exit 1
 finds() { # FILE INCLUDE
     echo "#include $2" > "$1"
     if check_includes > /dev/null; then echo "not found: $2 in $1"; exit 1; fi
@@ -69,5 +73,6 @@ finds src/tensor/shape.h '"shape.h"'
 finds src/ddp/reducer.c '"tensor/tensor.h"'
 finds src/ddp/reducer.c '<lockstep/autograd.h>'
 finds examples/small.c '"base/error.h"'
+finds examples/one/part.c '"other/part.h"'
 echo '#include "tensor/tensor.h"' > src/ddp/module.c
 check_includes
