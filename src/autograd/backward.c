@@ -49,6 +49,7 @@ static void reach_leaf(backward_pass *pass, ls_tensor *tensor) {
     leaf->pending++;
     if (leaf->is_reached) return;
     leaf->is_reached = true;
+    /* Held: a user's op may close the leaf before its turn. */
     ls_tensor_keep(tensor);
     leaf->next = pass->leaves;
     pass->leaves = leaf;
@@ -86,6 +87,7 @@ static ls_status check_loss(const ls_tensor *loss) {
 
 static ls_status check_is_scalar(const ls_tensor *loss) {
     char text[TENSOR_TEXT_BYTES];
+    /* Asked after the walk: a loss that is refused has reached its wraps all the same, and they tell their peers. */
     if (loss->numel == 1 && kernels_for(loss->dtype)) return LS_OK;
     return ls_fail(LS_ERR_ARGUMENT,
                    "ls_backward: the loss is %s; expected one element of f32 or f64: use ls_mean or ls_sum",
@@ -109,6 +111,7 @@ static autograd_node *merge(autograd_node *a, autograd_node *b) {
     /* `end` is where the next node is to be linked in. */
     autograd_node *first = NULL, **end = &first;
     while (a && b) {
+        /* Sequences are unique within a tape but for two threads' parts of it, between which no order matters. */
         autograd_node **larger = a->sequence > b->sequence ? &a : &b;
         *end = *larger;
         end = &(*larger)->next;
@@ -143,6 +146,7 @@ static ls_status seed(backward_pass *pass, ls_tensor *loss) {
     LS_TRY(tensor_create_raw(&one, loss->dtype, loss->ndim, loss->dims, loss->layout));
     /* d loss / d loss. */
     ls_status status = kernels->fill(1, 1, one->data);
+    /* A leaf that is its own loss: its gradient is this one. */
     if (status == LS_OK && !pass->first) status = leaf_contribute(leaf_of(loss), &one);
     if (status == LS_OK && pass->first) {
         node_of(loss)->grad = one;
@@ -169,6 +173,7 @@ static void compute(backward_pass *pass, ls_tensor *loss) {
     for (autograd_node *node = pass->first, *next; node; node = next) {
         next = node->next;
         if (pass->failure.status == LS_OK) pass_fail(pass, compute_node(node));
+        /* Also after a failure: activations are worth more than a tape that cannot be run again. */
         if (!node->is_consumed) node_consume(node);
         node->is_reached = false;
         node_let_go(node);

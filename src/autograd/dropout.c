@@ -45,7 +45,8 @@ static void draw_sample(const mask_draw *draw, int64_t outer, int64_t outer_stri
 static void draw_mask(const ls_tensor *x, double probability, uint32_t layer, uint8_t *mask) {
     const int64_t samples = x->ndim > 0 ? x->dims[0] : 1;
     const int64_t elements = samples > 0 ? x->numel / samples : 0;
-    /* Samples are the first dim; a scalar is one sample of one element. */
+    /* Samples are the first dim; a scalar is one sample of one element. 32 bits decide, so that a probability is kept
+     * to a part in four billion, and 0 drops nothing. */
     mask_draw draw = {.key = random_dropout_key(layer), .threshold = (uint64_t)(probability * 0x1p32)};
     for (int64_t n = 0; n < samples; n++, mask += elements) {
         draw.sample = (uint64_t)random_sample_index(n, samples);

@@ -13,6 +13,7 @@ static bool check_alike(op_call *call, const ls_tensor *a, const ls_tensor *b) {
 /* ---- y = a + b: da = dy, db = dy ---- */
 
 static ls_status add_backward(backward_call *call) {
+    /* Copied for the first unless nobody wants the second, which takes the gradient itself. */
     LS_TRY(op_pass(call, 0, !op_is_wanted(call, 1)));
     return op_pass(call, 1, true);
 }
@@ -117,6 +118,7 @@ ls_tensor *ls_sum(ls_tensor *a) {
     if (!a) return NULL;
     op_call call = op_begin(&sum_op, (ls_tensor *[]){a}, 1);
     if (op_output_scalar(&call)) call.status = call.kernels->sum((size_t)a->numel, a->data, call.output->data);
+    /* The same backward serves both. */
     if (call.node) call.node->attributes.factor = 1;
     return op_end(&call);
 }

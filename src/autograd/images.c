@@ -13,6 +13,7 @@ enum { SAVED_X, SAVED_WEIGHT };
 /* The version lets the kernels keep a packed copy of the weight. */
 static ls_status conv2d_backward_data(backward_call *call) {
     if (!op_is_wanted(call, INPUT_X)) return LS_OK;
+    /* As the forward saw it: node_check_saved has made sure. */
     const ls_tensor *weight = call->node->saved[SAVED_WEIGHT].tensor;
     ls_tensor *gradient = op_make_gradient(call, INPUT_X);
     if (!gradient) return LS_ERR_MEMORY;
@@ -120,6 +121,7 @@ static ls_tensor *max_pool2d_nhwc(ls_tensor *x, int kernel, int stride) {
                                   .in_width = x->dims[3],
                                   .kernel = kernel,
                                   .stride = stride};
+    /* As above: what does not fit is refused before the output is made. */
     const int64_t height = stride > 0 ? kernels_pool2d_out_height(&shape) : 0;
     const int64_t width = stride > 0 ? kernels_pool2d_out_width(&shape) : 0;
     if (kernel < 1 || height <= 0 || width <= 0)

@@ -39,6 +39,7 @@ static autograd_leaf *record_of(ls_tensor *tensor, ls_status *status) {
         return NULL;
     }
     made->attachment.release = release_attachment;
+    /* Not held: the record goes with its tensor. */
     made->tensor = tensor;
     tensor->attachment = &made->attachment;
     return made;
@@ -51,6 +52,7 @@ ls_status ls_tensor_set_requires_grad(ls_tensor *tensor, bool requires_grad) {
     ls_status status = LS_OK;
     autograd_leaf *leaf = record_of(tensor, &status);
     if (!leaf) return status;
+    /* A tape that was built before keeps its edge: a leaf is frozen from the next forward on. */
     leaf->requires_grad = requires_grad;
     return LS_OK;
 }
@@ -99,6 +101,7 @@ ls_status leaf_contribute(autograd_leaf *leaf, ls_tensor **gradient) {
     /* Added, copied into the memory there is, or taken over as that memory. */
     if (leaf->has_grad) {
         const ls_kernels *kernels = kernels_for(leaf->grad->dtype);
+        /* Leaves are f32 or f64, so this is a choice of kernels that cannot be met. */
         if (!kernels) return LS_ERR_UNSUPPORTED;
         LS_TRY(kernels->axpy((size_t)leaf->grad->numel, 1, (*gradient)->data, leaf->grad->data));
     } else if (leaf->grad) {
@@ -117,6 +120,7 @@ ls_status autograd_leaf_set_hook(ls_tensor *tensor, autograd_leaf_hook hook, voi
     ls_status status = LS_OK;
     autograd_leaf *leaf = record_of(tensor, &status);
     if (!leaf) return status;
+    /* Two averages of one gradient cannot be. */
     if (hook && leaf->hook)
         return ls_fail(LS_ERR_STATE, "its gradient is averaged by another wrap already; close that one first");
     leaf->hook = hook;

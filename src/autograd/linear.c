@@ -19,6 +19,7 @@ static ls_status backward_data(backward_call *call) {
 
 /* Before the gradient of x: the parameters of this layer can be reduced while the layers below compute. */
 static ls_status backward_weight(backward_call *call) {
+    /* Asked for both before the kernel runs: it writes both, or what is refused here writes none. */
     kernels_target weight, bias;
     if (!op_is_wanted(call, INPUT_WEIGHT) && !op_is_wanted(call, INPUT_BIAS)) return LS_OK;
     LS_TRY(op_target(call, INPUT_WEIGHT, &weight));

@@ -32,6 +32,7 @@ ls_tensor *ls_cross_entropy_loss(ls_tensor *logits, const ls_tensor *labels) {
     if (!logits || !labels) return NULL;
     op_call call = op_begin(&cross_entropy_op, &logits, 1);
     ls_tensor *probabilities = NULL;
+    /* The softmax is computed for the loss anyway; kept, it is the gradient but for a subtraction. */
     if (check_labels(&call, logits, labels) && op_output_scalar(&call))
         call.status = tensor_create_raw(&probabilities, logits->dtype, 2, logits->dims, LS_LAYOUT_PLAIN);
     if (probabilities)

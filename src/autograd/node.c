@@ -30,6 +30,7 @@ bool node_is_needed(ls_tensor *const *inputs, int count) {
 
 /* To the node rather than the tensor: the handle may go while the tape lives. */
 static autograd_edge edge_to(ls_tensor *input) {
+    /* Where no gradient is wanted the tape holds nothing. */
     if (!input || !node_is_wanted(input)) return (autograd_edge){0};
     autograd_node *node = node_of(input);
     if (!node) return (autograd_edge){.leaf = ls_tensor_keep(input)};
@@ -39,6 +40,7 @@ static autograd_edge edge_to(ls_tensor *input) {
 
 autograd_node *node_create(const autograd_op *op, ls_tensor *const *inputs, int count, size_t extra_bytes) {
     autograd_state *state = autograd_state_here();
+    /* One block: header, edges, and what the op keeps behind them. */
     autograd_node *node = arena_take(sizeof *node + (size_t)count * sizeof node->edges[0] + extra_bytes);
     if (!node) return NULL;
     /* Edges are filled in below; the extra bytes are the op's. */
@@ -101,6 +103,7 @@ void node_consume(autograd_node *node) {
     node->is_consumed = true;
     for (int i = 0; i < NODE_MOST_SAVED; i++) ls_tensor_close(&node->saved[i].tensor);
     ls_tensor_close(&node->grad);
+    /* Masks and places of maxima go with the saved tensors. */
     arena_give(node->memory);
     node->memory = NULL;
     if (node->op->destroy) node->op->destroy(node);
@@ -116,6 +119,7 @@ void node_consume(autograd_node *node) {
 /* A node without holders may hold the last reference to the next one, and so on for 100,000 ops: they queue up in
  * `dying`, and the outermost call frees them one by one. */
 void node_let_go(autograd_node *node) {
+    /* Release and acquire: the last holder sees what the others did to the node. */
     if (!node || atomic_fetch_sub_explicit(&node->holders, 1, memory_order_acq_rel) != 1) return;
     autograd_state *state = autograd_state_here();
     node->next = state->dying;

@@ -26,7 +26,7 @@ static ls_status reserve(int more_listed, int more_marks) {
         state->listed_capacity = FEW_LISTED;
     }
     if (count <= state->listed_capacity) return LS_OK;
-    /* What is in place is copied, not given back. */
+    /* The few that lie in the state cost no memory and cannot be refused any; they are copied, not given back. */
     const bool is_in_place = state->listed == state->few_listed;
     listed_observer *list = is_in_place ? NULL : state->listed;
     int capacity = is_in_place ? 0 : state->listed_capacity;
@@ -39,6 +39,7 @@ static ls_status reserve(int more_listed, int more_marks) {
 
 static listed_observer *append(const autograd_observer *observer) {
     autograd_state *state = autograd_state_here();
+    /* There is room: whoever calls has reserved it, or a mark has. */
     listed_observer *entry = &state->listed[state->listed_count++];
     *entry = (listed_observer){.observer = observer};
     return entry;
@@ -63,6 +64,7 @@ static ls_status mark_backward(backward_call *call) {
 static void unlink_mark(autograd_node *mark) {
     autograd_state *state = autograd_state_here();
     autograd_node *previous = mark->attributes.mark.previous, *next = mark->attributes.mark.next;
+    /* Linked both ways: a tape is let go in any order, and marks by the thousand must not make it slow. */
     if (previous) previous->attributes.mark.next = next;
     if (next) next->attributes.mark.previous = previous;
     if (state->marks == mark) state->marks = next;
@@ -92,6 +94,7 @@ ls_tensor *autograd_observer_mark(const autograd_observer *observer, ls_tensor *
     autograd_node *mark = status == LS_OK ? node_create(&mark_op, &output, 1, 0) : NULL;
     if (!mark) {
         ls_tensor_close(&result);
+        /* The output is gone from whoever held it: NULL flows on in its place. */
         autograd_hold_instead(output, NULL);
         autograd_fail(LS_ERR_MEMORY);
         return NULL;

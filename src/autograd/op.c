@@ -35,7 +35,7 @@ op_call op_begin(const autograd_op *op, ls_tensor *const *inputs, int count) {
 
 /* The elements are not zeroed: every kernel stores all of them. */
 bool op_output(op_call *call, int ndim, const int64_t *dims, ls_layout layout) {
-    if (call->status == LS_OK)
+    if (call->status == LS_OK) /* The type of the kernels is the inputs' own. */
         call->status = tensor_create_raw(&call->output, call->kernels->dtype, ndim, dims, layout);
     return call->status == LS_OK;
 }
@@ -49,6 +49,7 @@ bool op_output_scalar(op_call *call) {
 }
 
 void op_refuse(op_call *call, const char *format, ...) {
+    /* The first reason is the one that is told. */
     if (call->status != LS_OK) return;
     char text[LS_ERROR_TEXT_BYTES];
     va_list arguments;
@@ -64,6 +65,7 @@ bool op_wants(const op_call *call, int input) {
 }
 
 void op_save(op_call *call, int slot, const char *name, const ls_tensor *tensor) {
+    /* Without a node nothing will read it: an evaluation keeps no activations. */
     if (call->status == LS_OK && call->node) call->status = node_save(call->node, slot, name, tensor);
 }
 
@@ -72,6 +74,7 @@ ls_tensor *op_end(op_call *call) {
         /* From here on the output holds the node, and the scope the output. */
         if (call->node) node_attach(call->node, call->output);
         call->node = NULL; /* the output's */
+        /* From a step, or a module's forward, it is let go at that one's end; outside, by the caller. */
         call->output = autograd_hold(call->output);
         if (!call->output) call->status = LS_ERR_MEMORY;
     } else {
@@ -107,6 +110,7 @@ static ls_status node_contribute(autograd_node *node, ls_tensor **gradient) {
     }
     const ls_kernels *kernels = kernels_for(node->dtype);
     if (!kernels) return LS_ERR_UNSUPPORTED;
+    /* In place: what the node has is nobody else's. */
     return kernels->axpy((size_t)node->grad->numel, 1, (*gradient)->data, node->grad->data);
 }
 

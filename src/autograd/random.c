@@ -12,6 +12,7 @@ enum { STREAM_INITIALISATION = 1, STREAM_DROPOUT = 2 };
 void ls_seed_set(uint64_t seed) {
     autograd_state *state = autograd_state_here();
     state->seed = seed;
+    /* The same seed again yields the same net again. */
     state->draws = 0;
 }
 
@@ -39,6 +40,7 @@ int64_t random_sample_index(int64_t position, int64_t count) {
     const autograd_state *state = autograd_state_here();
     if (state->samples && state->sample_count == count) return state->samples[position];
     const int rank = ls_context_here()->rank;
+    /* Far apart, so that no rank's batch reaches into the next one's numbers. */
     return position + (int64_t)(rank > 0 ? rank : 0) * ((int64_t)1 << 32);
 }
 

@@ -8,6 +8,7 @@
 
 /* Whether `a` and a tensor of the given shape both keep their elements in logical order. */
 static bool is_view(const ls_tensor *a, int ndim, const int64_t *dims, ls_layout layout) {
+    /* Only to ask how it would lie: no storage. */
     ls_tensor shape = {.ndim = ndim, .layout = layout};
     for (int i = 0; i < ndim; i++) shape.dims[i] = dims[i];
     return tensor_is_plain(a) && tensor_is_plain(&shape);

@@ -26,6 +26,7 @@ static pthread_key_t end_key;
 static bool has_key;
 
 static void close_held_down_to(int start) {
+    /* The newest first: a result that a later one was made of outlives it. */
     while (state.held_count > start) ls_tensor_close(&state.held[--state.held_count]);
 }
 
@@ -61,6 +62,7 @@ ls_status autograd_reserve(void **array, int *capacity, int count, size_t entry_
     /* The key is set once there is something to clean up. */
     if (!has_key || pthread_setspecific(end_key, &state) != 0)
         return ls_fail(LS_ERR_MEMORY, "autograd: no thread-specific key is left");
+    /* Doubled, so that a step of a thousand ops moves its list ten times, and the next step's not at all. */
     int room = *capacity > 0 ? *capacity : 8;
     while (room < count) room *= 2;
     void *larger = arena_take((size_t)room * entry_bytes);
@@ -102,6 +104,7 @@ bool autograd_is_held(const ls_tensor *tensor) {
 
 void autograd_hold_instead(ls_tensor *former, ls_tensor *result) {
     const int place = find_held(former, 0);
+    /* A NULL may stand there: closing it does nothing. */
     if (place >= 0) state.held[place] = result;
     ls_tensor_close(&former);
 }
@@ -128,6 +131,7 @@ static ls_status hand_down(ls_tensor *output, int place) {
         found = state.held_count++;
         state.held[found] = ls_tensor_keep(output);
     }
+    /* The order in a scope does not matter: all of it is let go at one moment. */
     state.held[found] = state.held[place];
     state.held[place] = output;
     return LS_OK;
@@ -156,6 +160,7 @@ ls_status autograd_scope_close(int scope, ls_tensor **outputs, int count) {
 
 ls_status autograd_fail(ls_status status) {
     if (status == LS_OK) return status;
+    /* Outside a step too: a NULL that the caller passes on has a cause to be told. */
     state.last_failure = status;
     if (state.is_in_step && state.step_error.status == LS_OK) ls_error_capture(&state.step_error, status);
     return status;
@@ -180,6 +185,7 @@ void ls_step_begin(void) {
     state.is_in_step = true;
     state.step_error.status = LS_OK;
     state.last_failure = LS_OK;
+    /* A step is a scope: what ops return in it ends with it. */
     state.step_scope = autograd_scope_open();
     state.step_depth = state.scope_depth;
 }
@@ -187,6 +193,7 @@ void ls_step_begin(void) {
 ls_status ls_step_end(void) {
     if (!state.is_in_step)
         return ls_fail(LS_ERR_STATE, "ls_step_end: no step is open on this thread; begin it with ls_step_begin");
+    /* Ending here would let go of what a forward or a backward still works on. */
     if (state.scope_depth != state.step_depth || state.is_in_backward)
         return ls_fail(LS_ERR_STATE,
                        "ls_step_end: called inside a module's forward or a backward; end the step after it");

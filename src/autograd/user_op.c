@@ -9,6 +9,7 @@
 /* Zeroed gradients for the inputs that want one, NULL for the others. */
 static ls_status make_gradients(backward_call *call, ls_tensor **gradients) {
     for (int i = 0; i < call->node->edge_count; i++) {
+        /* NULL tells the callback that it may spare itself that gradient. */
         if (!op_is_wanted(call, i)) continue;
         gradients[i] = op_make_gradient(call, i);
         if (!gradients[i]) return LS_ERR_MEMORY;
@@ -20,6 +21,7 @@ static ls_status make_gradients(backward_call *call, ls_tensor **gradients) {
 /* Runs the callback: ops that it calls record nothing, and their results end with it. */
 static ls_status run_callback(backward_call *call, ls_tensor **gradients) {
     const int scope = autograd_scope_open();
+    /* Gradients of gradients are not recorded: a callback's ops are arithmetic here. */
     ls_no_grad_begin();
     const ls_status status =
         call->node->attributes.user.backward(call->node->attributes.user.context, call->grad, gradients);
@@ -53,7 +55,7 @@ static ls_status check(const char *name, const ls_tensor *output, ls_tensor *con
     if (!name || !backward || input_count < 1)
         return ls_fail(LS_ERR_ARGUMENT, "ls_op_record: %s: expected a name, a backward function and at least one input",
                        name ? name : "(no name)");
-    for (int i = 0; i < input_count; i++)
+    for (int i = 0; i < input_count; i++) /* The tape would hold itself. */
         if (inputs[i] == output)
             return ls_fail(LS_ERR_ARGUMENT, "ls_op_record: %s: output is input %d; expected a fresh tensor", name, i);
     if (output->attachment)

@@ -10,6 +10,7 @@ static const struct {
 };
 
 static bool is_dtype(ls_dtype dtype) {
+    /* Unsigned, so that a negative value is past the end too: types also come out of files and messages. */
     return (unsigned)dtype < LS_DTYPE_COUNT;
 }
 

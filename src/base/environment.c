@@ -9,6 +9,7 @@
 
 const char *ls_env_text(const char *name) {
     const char *text = getenv(name);
+    /* `NAME= program` is how a shell takes a variable back for one call: the same as unset. */
     return text && *text ? text : NULL;
 }
 
@@ -18,6 +19,7 @@ ls_status ls_env_integer(const char *name, int64_t minimum, int64_t maximum, int
     char *end = NULL;
     errno = 0;
     const long long number = strtoll(text, &end, 10);
+    /* What strtoll skips or stops at is found by *end; a number past 64 bits by errno. */
     if (errno || *end || number < minimum || number > maximum)
         return ls_fail(LS_ERR_ENVIRONMENT,
                        "%s is \"%s\": expected a whole number from %" PRId64 " to %" PRId64 "; set it so or unset it",

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The thread's own: ranks may be threads, and no call of another may take the sentence away before it is read. */
 static _Thread_local ls_error last;
 
 const char *ls_version(void) {
@@ -20,6 +21,7 @@ ls_status ls_last_status(void) {
 }
 
 const char *ls_status_name(ls_status status) {
+    /* Without a default, so that the compiler names a status that was forgotten here. */
     switch (status) {
     case LS_OK: return "LS_OK";
     case LS_END: return "LS_END";
@@ -46,6 +48,7 @@ const char *ls_status_name(ls_status status) {
 static void describe(ls_status status, const char *format, va_list arguments, const char *suffix) {
     char text[LS_ERROR_TEXT_BYTES];
     vsnprintf(text, sizeof text, format, arguments);
+    /* A sentence that is too long loses its middle: the suffix holds the cause. */
     snprintf(last.text, sizeof last.text, "%.*s%s", (int)(sizeof last.text - 1 - strlen(suffix)), text, suffix);
     last.status = status;
 }
@@ -60,6 +63,7 @@ ls_status ls_fail(ls_status status, const char *format, ...) {
 
 ls_status ls_fail_errno(ls_status status, int error_number, const char *format, ...) {
     char reason[128], suffix[160];
+    /* glibc's strerror_r, which returns the text and may leave `reason` alone; strerror itself is not for threads. */
     snprintf(suffix, sizeof suffix, ": %s", strerror_r(error_number, reason, sizeof reason));
     va_list arguments;
     va_start(arguments, format);
@@ -69,6 +73,7 @@ ls_status ls_fail_errno(ls_status status, int error_number, const char *format, 
 }
 
 ls_status ls_fail_within(ls_status status, const char *format, ...) {
+    /* Half of the room, so that what is put before is never squeezed out by what was there. */
     char suffix[LS_ERROR_TEXT_BYTES / 2];
     snprintf(suffix, sizeof suffix, ": %.*s", (int)(sizeof suffix - 3), last.text);
     va_list arguments;
@@ -79,6 +84,7 @@ ls_status ls_fail_within(ls_status status, const char *format, ...) {
 }
 
 void ls_error_capture(ls_error *error, ls_status status) {
+    /* The status is the caller's: it may know a better group for what was lost than who described it. */
     *error = last;
     error->status = status;
 }

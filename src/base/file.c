@@ -28,6 +28,7 @@ static ls_status read_all(int file, const char *path, uint8_t *bytes, size_t siz
     *got = 0;
     while (*got < size) {
         const ssize_t part = SYSCALL(EIO, read(file, bytes + *got, size - *got));
+        /* The file has shrunk since it was measured: the caller's parser says what is missing from it. */
         if (part == 0) return LS_OK;
         if (part > 0)
             *got += (size_t)part;
@@ -80,6 +81,7 @@ static ls_status open_directory(ls_replacement *self) {
     if (!name) return LS_ERR_MEMORY;
     memcpy(name, self->path, length);
     if (length == 0) name[0] = slash ? '/' : '.';
+    /* Before anything is written: a directory that cannot be synced later is known now. */
     self->directory = SYSCALL(EMFILE, open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     ls_status status = LS_OK;
     if (self->directory < 0)
@@ -118,6 +120,7 @@ ls_status ls_replacement_open(ls_replacement *self, const char *path) {
             ls_fail(LS_ERR_IO, "cannot write \"%s\": another process is writing it; let one rank alone do so", path);
         goto out;
     }
+    /* Only under the lock: what is there may be another writer's, half done. */
     if (SYSCALL(EIO, ftruncate(self->file, 0)) == 0) return LS_OK;
     status = ls_fail_errno(LS_ERR_IO, errno, "cannot write \"%s\"", self->partial);
     ls_replacement_discard(self);
@@ -143,6 +146,7 @@ ls_status ls_replacement_write(ls_replacement *self, const void *bytes, size_t c
 
 ls_status ls_replacement_commit(ls_replacement *self) {
     ls_point("file.replace.written");
+    /* The rename may reach the disk before the content does, unless the content is there already. */
     const bool is_synced = SYSCALL(EIO, fsync(self->file)) == 0;
     ls_point("file.replace.synced");
     if (!is_synced || SYSCALL(EIO, rename(self->partial, self->path)) != 0) {

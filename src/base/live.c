@@ -29,6 +29,8 @@ ls_live *ls_live_first(void) {
 }
 
 static void forked(void) {
+    /* In the child only the thread that called fork is left, and the lock is its own: ls_live_lock ran before the
+     * fork. */
     for (ls_live *live = first; live; live = live->next) live->forked(live);
     first = NULL;
     ls_live_unlock();
@@ -62,6 +64,7 @@ static void count_signal(int number) {
 }
 
 void ls_live_watch_signal(void) {
+    /* SA_RESTART: a program that never asked for the signal's handling must not see its calls interrupted. */
     struct sigaction before, ours = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
     sigemptyset(&ours.sa_mask);
     ls_live_lock();

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Here, at the bottom of all rooms, since every line of the log names the rank. */
 static _Thread_local ls_context context = {.rank = -1};
 
 ls_context *ls_context_here(void) {
@@ -44,6 +45,7 @@ void ls_log(ls_log_level level, const char *format, ...) {
     va_start(arguments, format);
     const int wanted = vsnprintf(line + used, sizeof line - used - 1, format, arguments);
     va_end(arguments);
+    /* A line that is too long is cut; the byte for the newline is set aside. */
     if (wanted > 0) used += (size_t)wanted < sizeof line - used - 1 ? (size_t)wanted : sizeof line - used - 2;
     line[used++] = '\n';
     /* A log line that cannot be written has nowhere to be reported. */

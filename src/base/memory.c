@@ -13,6 +13,8 @@ static _Atomic uint64_t allocated;
 static _Atomic uint64_t released;
 
 void *ls_alloc_raw(size_t bytes) {
+    /* aligned_alloc wants a multiple of the alignment. Rounding up may wrap around, which `rounded >= bytes`
+     * finds. */
     const size_t rounded = bytes == 0 ? LS_ALIGNMENT : (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
     void *memory = NULL;
     if (rounded >= bytes && !ls_fault(LS_FAULT_MEMORY)) memory = aligned_alloc(LS_ALIGNMENT, rounded);
@@ -26,6 +28,7 @@ void *ls_alloc_raw(size_t bytes) {
 
 void *ls_alloc(size_t bytes) {
     void *memory = ls_alloc_raw(bytes);
+    /* Not what lies behind it, up to the alignment: a sanitizer shall see who reads there. */
     if (memory) memset(memory, 0, bytes);
     return memory;
 }

@@ -10,6 +10,7 @@
 #include <signal.h>
 
 #ifndef NDEBUG
+/* How many locks this thread holds: what "no lock is held across a wait" is asserted with. */
 static _Thread_local int held_here;
 
 int ls_mutexes_held_here(void) {
@@ -28,6 +29,7 @@ static void note_locked(ls_mutex *mutex) {
 
 static void note_unlocking(ls_mutex *mutex) {
     assert(ls_mutex_is_held_here(mutex));
+    /* Under the mutex still: after it, another thread may write these fields. */
     mutex->is_held = false;
     held_here--;
 }
@@ -64,6 +66,7 @@ void ls_mutex_unlock(ls_mutex *mutex) {
     pthread_mutex_unlock(&mutex->mutex);
 }
 
+/* On its way from the thread that starts to the one that runs; the latter frees it. */
 typedef struct start_record {
     void (*body)(void *argument);
     void *argument;
@@ -74,9 +77,11 @@ typedef struct start_record {
 static void *run(void *argument) {
     start_record record = *(start_record *)argument;
     ls_free(argument);
+    /* The kernel keeps 15 characters; traces and debuggers show them. */
     pthread_setname_np(pthread_self(), record.name);
     *ls_context_here() = record.context;
     record.body(record.argument);
+    /* What the thread refers to now: it may have let go of the trace it was started with. */
     ls_held_release(ls_context_here()->trace);
     return NULL;
 }
@@ -85,6 +90,7 @@ ls_status ls_thread_start(ls_thread *thread, const char *name, void (*body)(void
     start_record *record = ls_alloc(sizeof *record);
     if (!record) return LS_ERR_MEMORY;
     *record = (start_record){.body = body, .argument = argument, .context = *ls_context_here()};
+    /* Before the thread exists: the starter's own trace may end before it has run. */
     ls_held_keep(record->context.trace);
     for (size_t i = 0; i + 1 < sizeof record->name && name[i]; i++) record->name[i] = name[i];
 

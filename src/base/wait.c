@@ -22,6 +22,7 @@ bool ls_word_wait(ls_word *word, uint32_t seen, int64_t deadline_ns) {
     const struct timespec deadline = to_timespec(deadline_ns);
     const struct timespec *limit = deadline_ns == LS_DEADLINE_NEVER ? NULL : &deadline;
     const long result = syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen, limit, NULL, FUTEX_BITSET_MATCH_ANY);
+    /* Woken, interrupted, or the word had moved already: in each case the caller looks again. */
     return !(result == -1 && errno == ETIMEDOUT);
 }
 
@@ -39,6 +40,7 @@ static int timeout_until(int64_t deadline_ns) {
     if (deadline_ns == LS_DEADLINE_NEVER) return -1;
     if (deadline_ns == 0) return 0;
     const int64_t left_ns = deadline_ns - ls_now_ns();
+    /* Rounded up: rounded down, the last part of a millisecond would be spun away in calls that return at once. */
     const int64_t left_ms = left_ns <= 0 ? 0 : (left_ns + LS_NS_PER_MS - 1) / LS_NS_PER_MS;
     return left_ms > INT_MAX ? INT_MAX : (int)left_ms;
 }
@@ -47,6 +49,7 @@ int ls_descriptors_wait(struct pollfd *descriptors, size_t count, int64_t deadli
     LS_ASSERT_NONE_HELD();
     for (;;) {
         const int ready = poll(descriptors, count, timeout_until(deadline_ns));
+        /* Signals are the program's own matter; the deadline is absolute, so that waiting again waits no longer. */
         if (ready >= 0 || errno != EINTR) return ready;
     }
 }
@@ -64,5 +67,6 @@ void ls_yield(void) {
 void ls_sleep_until(int64_t deadline_ns) {
     LS_ASSERT_NONE_HELD();
     const struct timespec deadline = to_timespec(deadline_ns);
+    /* Towards a moment, not for a time: an interruption costs nothing. */
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL) == EINTR) {}
 }

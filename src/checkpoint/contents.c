@@ -17,6 +17,7 @@ static ls_status add(checkpoint_contents *contents, const char *prefix, const ch
     char *full = ls_alloc(bytes);
     if (!full) return LS_ERR_MEMORY;
     snprintf(full, bytes, "%s%s", prefix, name);
+    /* The tensor is not held: module and optimizer outlive the call. */
     contents->tensors[contents->count++] = (checkpoint_tensor){.name = full, .tensor = tensor};
     return LS_OK;
 }

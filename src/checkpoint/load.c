@@ -34,6 +34,7 @@ static ls_status compare(const checkpoint_tensor *wanted, const safetensors_entr
     const ls_dtype dtype = ls_tensor_dtype(wanted->tensor);
     int64_t dims[LS_MAX_DIMS] = {0};
     for (int i = 0; i < ndim; i++) dims[i] = ls_tensor_dim(wanted->tensor, i);
+    /* Dims past ndim are zero on both sides. */
     if (found->dtype == dtype && found->ndim == ndim && memcmp(found->dims, dims, sizeof dims) == 0) return LS_OK;
 
     char expected[SHAPE_BYTES], there[SHAPE_BYTES];
@@ -47,6 +48,7 @@ static ls_status find_strangers(const safetensors *file, const checkpoint_conten
     for (size_t i = 0; i < file->count; i++) {
         const char *name = file->entries[i].name;
         const bool is_state = strncmp(name, CHECKPOINT_OPTIM_PREFIX, strlen(CHECKPOINT_OPTIM_PREFIX)) == 0;
+        /* Weights may be read for evaluation, without the optimizer that made them. */
         if (is_state && !optim) continue;
         int place = 0;
         while (place < contents->count && strcmp(contents->tensors[place].name, name) != 0) place++;
@@ -74,6 +76,7 @@ static ls_status take(const safetensors *file, const checkpoint_contents *conten
     for (int i = 0; i < contents->count; i++)
         LS_TRY(compare(&contents->tensors[i], safetensors_find(file, contents->tensors[i].name)));
     LS_TRY(find_strangers(file, contents, optim));
+    /* Aside, as the caller's state must not change when something later is wrong. */
     ls_checkpoint_state read = {0};
     if (state) LS_TRY(metadata_read_state(file, &read));
 

@@ -22,6 +22,7 @@ static bool set_text(json_t *metadata, const char *key, const char *text) {
 
 static bool set_integer(json_t *metadata, const char *key, uint64_t value) {
     char text[24];
+    /* A text, since JSON's numbers are doubles to many readers: a step past 2^53 would be rounded. */
     snprintf(text, sizeof text, "%" PRIu64, value);
     return set_text(metadata, key, text);
 }
@@ -80,6 +81,7 @@ static bool read_digits(const char **text, uint64_t maximum, uint64_t *value) {
     *value = 0;
     for (; *c >= '0' && *c <= '9'; c++) {
         const uint64_t digit = (uint64_t)(*c - '0');
+        /* Before the multiplication, which could wrap. */
         if (*value > (maximum - digit) / 10) return false;
         *value = *value * 10 + digit;
     }
@@ -116,6 +118,7 @@ ls_status metadata_read_state(const safetensors *file, ls_checkpoint_state *stat
     const bool is_number = json_is_real(number);
     state->lr = json_real_value(number);
     json_decref(number);
+    /* Any real number will do: whether it makes sense as a rate is the optimizer's to say. */
     return is_number ? LS_OK : ls_fail(LS_ERR_FORMAT, "__metadata__: \"lr\" is missing or no real number");
 }
 

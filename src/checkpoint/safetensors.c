@@ -30,6 +30,7 @@ static const struct {
 
 const char *safetensors_type(ls_dtype dtype) {
     size_t i = 0;
+    /* Every type of ours is in the table. */
     while (types[i].dtype != dtype) i++;
     return types[i].name;
 }
@@ -60,6 +61,7 @@ static ls_status read_shape(const json_t *shape, safetensors_entry *entry, size_
 static ls_status read_entry(const char *name, const json_t *value, safetensors_entry *entry) {
     entry->name = name;
     const json_t *type = json_object_get(value, "dtype"), *offsets = json_object_get(value, "data_offsets");
+    /* Three members, and each is asked for by name below: so nothing else can be among them. */
     if (!json_is_object(value) || json_object_size(value) != 3 || !json_is_string(type))
         return ls_fail(LS_ERR_FORMAT, "tensor \"%s\": expected dtype, shape and data_offsets, and nothing else", name);
 
@@ -120,6 +122,7 @@ static int compare_places(const void *a, const void *b) {
 /* Sorted by place, the tensors must follow each other exactly and end where the file does. */
 static ls_status check_places(safetensors *file, size_t data_bytes) {
     qsort(file->entries, file->count, sizeof *file->entries, compare_places);
+    /* With no hole and no overlap each byte of the data belongs to one tensor, or the file is refused. */
     size_t at = 0;
     for (size_t i = 0; i < file->count; i++) {
         const safetensors_entry *entry = &file->entries[i];
@@ -147,6 +150,7 @@ static ls_status read_header(safetensors *file, const uint8_t *bytes, size_t siz
     if (length > size - LENGTH_BYTES)
         return ls_fail(LS_ERR_FORMAT, "the file is truncated: its header has %" PRIu64 " bytes, %zu are there", length,
                        size - LENGTH_BYTES);
+    /* The format demands it of the first byte: no space before, no other kind of JSON. */
     if (length == 0 || bytes[LENGTH_BYTES] != '{') return ls_fail(LS_ERR_FORMAT, "the header does not begin with {");
 
     /* jansson bounds the depth itself and refuses zero bytes in names, which would cut them for us. */

@@ -37,8 +37,10 @@ static ls_status describe_size(json_t *header, const checkpoint_contents *conten
         const char *name = contents->tensors[i].name;
         const ls_tensor *tensor = contents->tensors[i].tensor;
         if (ls_dtype_size(ls_tensor_dtype(tensor)) != element_size) continue;
+        /* A child module called "optim" can make a parameter's name one of the optimizer's. */
         if (json_object_get(header, name))
             return ls_fail(LS_ERR_ARGUMENT, "the name \"%s\" is taken in the file; rename the tensor", name);
+        /* jansson refuses what is no UTF-8, and takes NULL, from a lack of memory, as a failure too. */
         if (json_object_set_new(header, name, describe(tensor, *at)) != 0)
             return ls_fail(LS_ERR_ARGUMENT,
                            "cannot describe the tensor \"%s\": its name is no UTF-8, or memory was refused", name);
@@ -82,6 +84,7 @@ static ls_status write_size(ls_replacement *file, const checkpoint_contents *con
     for (int i = 0; i < contents->count; i++) {
         const ls_tensor *tensor = contents->tensors[i].tensor;
         if (ls_dtype_size(ls_tensor_dtype(tensor)) != element_size) continue;
+        /* In logical order, whatever the layout: so the file is what other tools expect. */
         LS_TRY(ls_tensor_copy_out(tensor, contents->scratch));
         LS_TRY(ls_replacement_write(file, contents->scratch, checkpoint_tensor_bytes(tensor)));
         ls_point("checkpoint.save.tensor");

@@ -9,6 +9,7 @@
 
 void ls_dataset_close(ls_dataset *dataset) {
     if (!dataset) return;
+    /* A set that was never opened is all zeroes. */
     if (dataset->close) dataset->close(dataset->context);
     *dataset = (ls_dataset){0};
 }
@@ -20,6 +21,7 @@ static ls_status half_bytes(const char *half, ls_dtype dtype, int ndim, const in
                        ls_dtype_name(dtype));
     if (ndim < 0 || ndim > LS_MAX_DIMS - 1)
         return ls_fail(LS_ERR_ARGUMENT, "data set: %s_ndim is %d: expected 0 to %d", half, ndim, LS_MAX_DIMS - 1);
+    /* Multiplied with a check: the fields are the user's, and memory is asked for by them. */
     *bytes = ls_dtype_size(dtype);
     for (int i = 0; i < ndim; i++) {
         if (dims[i] < 1 || __builtin_mul_overflow(*bytes, (size_t)dims[i], bytes))
@@ -46,6 +48,7 @@ typedef struct arrays {
 
 static ls_status read_arrays(void *context, int64_t index, void *x, void *y) {
     const arrays *from = context;
+    /* Only reads: two loaders may share the set. */
     memcpy(x, from->x + (size_t)index * from->x_bytes, from->x_bytes);
     memcpy(y, from->y + (size_t)index * from->y_bytes, from->y_bytes);
     return LS_OK;

@@ -70,6 +70,7 @@ static ls_status inflate_some(source *self, uint8_t *values, size_t count, size_
         self->stream.next_out = values + *got;
         self->stream.avail_out = (uInt)wanted;
         const int result = inflate(&self->stream, Z_NO_FLUSH);
+        /* Also before an error: the message tells how far it got. */
         *got += wanted - self->stream.avail_out;
         if (result == Z_STREAM_END)
             self->has_ended = true;
@@ -133,6 +134,7 @@ static ls_status read_header(source *from, int ndim, idx_array *array, size_t *n
     array->ndim = ndim;
     *numel = 1;
     for (int i = 0; i < ndim; i++) {
+        /* 32 bits each: three of them fit into no size, hence the check below. */
         array->dims[i] = big_endian(header + 4 + 4 * i);
         if (i > 0 && array->dims[i] == 0) return ls_fail(LS_ERR_FORMAT, "dim %d of the array is 0", i);
         if (__builtin_mul_overflow(*numel, (size_t)array->dims[i], numel))
@@ -152,6 +154,7 @@ ls_status idx_read(idx_array *array, const uint8_t *bytes, size_t size, int ndim
     ls_status status = source_open(&from, bytes, size);
     if (status) return status;
     if ((status = read_header(&from, ndim, array, &numel))) goto out;
+    /* Asked for only now that the file can hold so much: a header of a few bytes cannot cost gigabytes. */
     array->values = ls_alloc_raw(numel);
     if (!array->values) {
         status = LS_ERR_MEMORY;

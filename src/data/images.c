@@ -33,6 +33,7 @@ typedef struct images {
 static ls_status read_image(void *context, int64_t index, void *x, void *y) {
     const images *from = context;
     const int64_t pixels = from->pixels.dims[1] * from->pixels.dims[2];
+    /* Only reads: two loaders may share the set. */
     const uint8_t *pixel = from->pixels.values + index * pixels;
     for (int64_t i = 0; i < pixels; i++) ((float *)x)[i] = from->value[pixel[i]];
     *(int64_t *)y = from->labels.values[index];
@@ -67,6 +68,7 @@ ls_status ls_dataset_open_idx(ls_dataset *dataset, const char *images_path, cons
     ls_status status = read_idx_file(&from->pixels, images_path, 3);
     if (!status) status = read_idx_file(&from->labels, labels_path, 1);
     if (!status && from->pixels.dims[0] != from->labels.dims[0])
+        /* Each file may be proper by itself: only together they are not a set. */
         status = ls_fail(LS_ERR_FORMAT,
                          "data set: \"%s\" holds %" PRId64 " images and \"%s\" %" PRId64
                          " labels; give the two files of one set",
@@ -104,6 +106,7 @@ ls_status ls_dataset_open_fashion_mnist(ls_dataset *dataset, const char *directo
     const char *own = directory ? directory : ls_env_text("LOCKSTEP_DATA");
     char below[PATH_MAX] = "";
     if (own) snprintf(below, sizeof below, "%s/fashion-mnist", own);
+    /* Debian's package first among the usual places, then where people unpack by hand. */
     const char *const places[] = {own, own ? below : NULL, directory ? NULL : "/usr/share/datasets/fashion-mnist",
                                   directory ? NULL : "/usr/local/share/datasets/fashion-mnist"};
 

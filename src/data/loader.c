@@ -82,6 +82,7 @@ static void interleave(const uint8_t *from, uint8_t *to, int64_t channels, int64
 static ls_status read_sample(ls_loader *loader, int64_t sample, uint8_t *x, uint8_t *y) {
     const ls_dataset *set = &loader->dataset;
     uint8_t *logical = loader->scratch ? loader->scratch : x;
+    /* On the reader's thread: the sentence that it leaves is carried over to the consumer with the slot. */
     const ls_status status = set->read(set->context, sample, logical, y);
     if (status != LS_OK) {
         /* A data set of the user's has no sentence to leave: then the status is all there is to say. */
@@ -95,6 +96,7 @@ static ls_status read_sample(ls_loader *loader, int64_t sample, uint8_t *x, uint
 }
 
 static void read_batch(ls_loader *loader, slot *into, int64_t batch) {
+    /* The number, not the content, decides which of the two sets of tensors is handed out. */
     const int64_t count = data_sampler_batch_samples(&loader->sampler, batch);
     const int64_t first = batch * loader->sampler.options.batch;
     into->is_last = count < loader->sampler.options.batch;
@@ -141,6 +143,7 @@ static ls_status start_reader(ls_loader *loader) {
     atomic_store_explicit(&loader->freed, 0, memory_order_relaxed);
     atomic_store_explicit(&loader->is_closing, false, memory_order_relaxed);
     loader->handed_out = 0;
+    /* Counted on by the reader for itself: it is ahead of the consumer. */
     loader->reader_epoch = loader->epoch;
     loader->reader_batch = loader->batch;
     return ls_thread_start(&loader->thread, "loader", read_ahead, loader);
@@ -148,6 +151,7 @@ static ls_status start_reader(ls_loader *loader) {
 
 static void stop_reader(ls_loader *loader) {
     if (!loader->thread.is_started) return;
+    /* Seen between two samples: closing waits for one read, not for a batch. */
     atomic_store_explicit(&loader->is_closing, true, memory_order_relaxed);
     ls_word_advance(&loader->freed);
     ls_thread_join(&loader->thread);
@@ -168,6 +172,7 @@ static ls_status make_tensor(ls_loader *loader, ls_tensor **tensor, ls_dtype dty
     int64_t all_dims[LS_MAX_DIMS] = {count};
     for (int i = 0; i < ndim; i++) all_dims[i + 1] = dims[i];
     const ls_layout layout = ndim == 3 ? LS_LAYOUT_NHWC : LS_LAYOUT_PLAIN;
+    /* For the tensor, before it exists: release_pool is its way to let go. */
     atomic_fetch_add_explicit(&loader->pool->holders, 1, memory_order_relaxed);
     const ls_status status =
         ls_tensor_borrow(tensor, dtype, ndim + 1, all_dims, layout, data, release_pool, loader->pool);
@@ -217,6 +222,7 @@ static ls_status make_slots(ls_loader *loader) {
 
     for (int i = 0; i < SLOTS; i++) {
         slot *each = &loader->slots[i];
+        /* One block for all slots, so that one count of holders decides when it goes. */
         each->x = loader->pool->memory + (size_t)i * slot_bytes;
         each->y = each->x + y_at;
         each->index = (int64_t *)(void *)(each->x + index_at);
@@ -273,6 +279,7 @@ void ls_loader_close(ls_loader **loader) {
 static void give_back(ls_loader *loader) {
     autograd_samples_set(NULL, 0);
     const uint32_t freed = atomic_load_explicit(&loader->freed, memory_order_relaxed);
+    /* Unless it was given back already: a call that failed is repeated. */
     if (freed != (uint32_t)loader->handed_out) ls_word_advance(&loader->freed);
 }
 

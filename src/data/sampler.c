@@ -9,6 +9,7 @@
 ls_status data_sampler_create(data_sampler *sampler, int64_t count, const ls_loader_options *options) {
     *sampler = (data_sampler){.count = count, .options = *options};
     ls_loader_options *o = &sampler->options;
+    /* A program that knows of no ranks has one. */
     if (o->world_size == 0) o->world_size = 1;
     if (o->batch < 1)
         return ls_fail(LS_ERR_ARGUMENT, "loader: batch is %" PRId64 ": expected 1 or more samples", o->batch);
@@ -21,6 +22,7 @@ ls_status data_sampler_create(data_sampler *sampler, int64_t count, const ls_loa
     /* What each rank gets for sure, and what is left over for the first `rest` of them. */
     const int64_t whole = count / o->world_size, rest = count % o->world_size;
     sampler->samples = whole;
+    /* Only whole batches on every rank: dropping per rank drops alike, since all ranks have `whole`. */
     if (o->drop_last)
         sampler->samples -= whole % o->batch;
     else if (o->uneven)
@@ -29,6 +31,7 @@ ls_status data_sampler_create(data_sampler *sampler, int64_t count, const ls_loa
         sampler->samples += rest > 0;
     sampler->batches = sampler->samples / o->batch + (sampler->samples % o->batch > 0);
 
+    /* Eight bytes a sample, allocated once: an epoch shuffles in place. */
     sampler->order = ls_alloc_array((size_t)count, sizeof *sampler->order);
     if (!sampler->order) return LS_ERR_MEMORY;
     return LS_OK;
@@ -74,10 +77,12 @@ void data_sampler_set_epoch(data_sampler *sampler, int64_t epoch) {
 
 int64_t data_sampler_batch_samples(const data_sampler *sampler, int64_t batch) {
     const int64_t left = sampler->samples - batch * sampler->options.batch;
+    /* The last batch of an epoch may be short, on all ranks alike unless `uneven`. */
     return left < sampler->options.batch ? left : sampler->options.batch;
 }
 
 int64_t data_sampler_place(const data_sampler *sampler, int64_t i) {
+    /* Dealt like cards, so that ranks together go through the global order batch by batch. */
     return i * sampler->options.world_size + sampler->options.rank;
 }
 

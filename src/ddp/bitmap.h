@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Words as wide as LS_I64, the type that the reduction ORs. */
 static inline size_t bitmap_words(int count) {
     return ((size_t)count + 63) / 64;
 }

@@ -33,6 +33,7 @@ typedef struct drafting {
 static void close_bucket(drafting *work, open_bucket *open) {
     open->draft = -1;
     open->payload = 0;
+    /* The first cap is for the first bucket of the type alone. */
     open->cap = work->cap;
 }
 
@@ -48,6 +49,7 @@ static void append(drafting *work, open_bucket *open, int position) {
     bucket->last = parameter;
     bucket->last_position = position;
     bucket->member_count++;
+    /* Without padding: capacity counts payload, so that layouts do not depend on the alignment. */
     open->payload += work->request->bytes[parameter];
 }
 
@@ -95,6 +97,7 @@ static void fill_in(bucket_plan *plan, const drafting *work) {
         const draft *from = &work->drafts[bucket];
         plan->first_member[bucket] = member;
         plan->dtype_of[bucket] = from->dtype;
+        /* Members lie in the order in which their gradients come: memory is written from front to back. */
         for (int parameter = from->first; parameter >= 0; parameter = work->next_member[parameter]) {
             plan->bucket_of[parameter] = bucket;
             plan->offset_of[parameter] = plan->bytes_of[bucket];
@@ -102,6 +105,7 @@ static void fill_in(bucket_plan *plan, const drafting *work) {
             plan->members[member++] = parameter;
         }
     }
+    /* One past the end, so that every bucket's members are a difference of two. */
     plan->first_member[work->draft_count] = member;
 }
 
@@ -113,8 +117,10 @@ ls_status bucket_plan_init(bucket_plan *plan, const bucket_request *request) {
     size_t first_cap = request->first_cap_bytes;
     if (!first_cap) first_cap = work.cap < FIRST_BUCKET_CAP_BYTES ? work.cap : FIRST_BUCKET_CAP_BYTES;
     for (int dtype = 0; dtype < LS_DTYPE_COUNT; dtype++)
+        /* A bucket is of one type, since one operation reduces it; each type fills its own. */
         work.open[dtype] = (open_bucket){.draft = -1, .cap = first_cap};
 
+    /* As many as there could be at most: a bucket a parameter. */
     work.drafts = ls_alloc_array(count, sizeof *work.drafts);
     work.next_member = ls_alloc_array(count, sizeof *work.next_member);
     if (!work.drafts || !work.next_member) goto out;
@@ -139,6 +145,7 @@ void bucket_plan_clear(bucket_plan *plan) {
 }
 
 bool bucket_plan_equal(const bucket_plan *a, const bucket_plan *b) {
+    /* Where each parameter lies says everything else: members, sizes and types follow from it. */
     if (a->parameter_count != b->parameter_count || a->bucket_count != b->bucket_count) return false;
     for (int parameter = 0; parameter < a->parameter_count; parameter++)
         if (a->bucket_of[parameter] != b->bucket_of[parameter] || a->offset_of[parameter] != b->offset_of[parameter])

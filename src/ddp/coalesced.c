@@ -32,13 +32,17 @@ static void transfer(const memory_piece *pieces, int count, position *at, char *
 ls_status coalesced_broadcast(ls_agreement *agreement, const memory_piece *pieces, int count, uint64_t step) {
     size_t left = 0;
     for (int i = 0; i < count; i++) left += pieces[i].bytes;
+    /* On all ranks alike: sizes were verified. */
     if (left == 0 || agreement->world_size == 1) return LS_OK;
     const size_t capacity = left < MESSAGE_BYTES ? left : MESSAGE_BYTES;
     char *message = ls_alloc_raw(capacity);
+    /* A rank without memory says so before the first message: later it could only leave the others waiting. */
     ls_status status = agreement_reach(agreement, message ? LS_OK : LS_ERR_MEMORY, step, AGREE_BROADCAST);
     const bool is_root = ls_group_rank(agreement->group) == 0;
     position packed = {0}, unpacked = {0};
     while (left > 0 && message && status == LS_OK) {
+        /* Message by message with one buffer: replicas are large, and this runs where memory is short, at the
+         * start. */
         const size_t bytes = left < capacity ? left : capacity;
         if (is_root) transfer(pieces, count, &packed, message, bytes, true);
         status = agreement_broadcast(agreement, message, bytes, step, AGREE_BROADCAST);

@@ -59,6 +59,8 @@ static ls_status set_home(ls_ddp *ddp, int index, void *memory) {
     if (!memory) return LS_OK; /* no elements */
     int64_t dims[LS_MAX_DIMS];
     for (int dim = 0; dim < ls_tensor_ndim(leaf); dim++) dims[dim] = ls_tensor_dim(leaf, dim);
+    /* A tensor over the bucket's memory, of the leaf's shape and layout: kernels write there without knowing of
+     * buckets. */
     LS_TRY(ls_tensor_borrow(&home, ls_tensor_dtype(leaf), ls_tensor_ndim(leaf), dims, ls_tensor_layout(leaf), memory,
                             NULL, NULL));
     const ls_status status = autograd_leaf_set_home(leaf, home);
@@ -72,6 +74,7 @@ static ls_status move(void *context, int index, void *from, void *to) {
 }
 
 static void forget_gradients(ls_ddp *ddp) {
+    /* The memory stays the leaf's home; it only holds no gradient any more. */
     for (int i = 0; i < ddp->leaf_count; i++) ls_tensor_zero_grad(ddp->leaves[i]);
     memset(ddp->used, 0, (size_t)ddp->leaf_count * sizeof *ddp->used);
 }
@@ -90,16 +93,21 @@ static ls_status before_forward(void *context) {
     ls_ddp *ddp = context;
     if (!autograd_grad_is_on()) return LS_OK; /* an evaluation, perhaps on this rank alone: nothing is sent */
     ddp->forward_start_ns = ls_now_ns();
+    /* First of all: from here on a backward reaches the peers, whatever fails after it. */
     LS_TRY(autograd_observer_list(&ddp->observer));
     ddp->synchronises = ddp->no_sync_depth == 0;
     ddp->verdict.status = LS_OK;
+    /* What is collective happens in the first of several forwards alone: all ranks have as many backwards, not as
+     * many forwards. */
     const bool is_first = ddp->is_between_steps;
     ddp->is_between_steps = false;
     if (is_first && ddp->buffers_are_due && !ddp->keep_local_buffers) {
+        /* Before the broadcast: a failed one is not tried again by this rank alone. */
         ddp->buffers_are_due = false;
         LS_TRY(broadcast(ddp, ddp->buffers, ddp->buffer_count));
         ls_point("ddp.buffers.broadcast");
     }
+    /* Under no_sync gradients are only added to: a rebuild can wait, and the message is saved. */
     if (!is_first || !ddp->synchronises) return LS_OK;
     return reducer_rebuild(&ddp->core, move, ddp);
 }
@@ -108,6 +116,7 @@ static ls_tensor *after_forward(void *context, ls_tensor *output) {
     ls_ddp *ddp = context;
     if (!autograd_grad_is_on()) return output;
     const int64_t now_ns = ls_now_ns();
+    /* Each output passes here; the last one's moment holds. */
     ddp->stats.forward_ns = now_ns - ddp->forward_start_ns;
     trace_span("forward", "forward", ddp->forward_start_ns, now_ns);
     return autograd_observer_mark(&ddp->observer, output);
@@ -149,15 +158,18 @@ static ls_status begin_backward(void *context, ls_status failure) {
     ddp->backward_start_ns = ls_now_ns();
     ddp->is_between_steps = true;
     for (int i = 0; i < ddp->leaf_count; i++) {
+        /* After a failure nobody knows what the tape would have reached; the header carries the failure anyway. */
         ddp->reached[i] = failure == LS_OK && autograd_leaf_is_reached(ddp->leaves[i]);
         ddp->used[i] |= ddp->reached[i];
     }
+    /* Here rather than at the forward: the header takes the failure to all ranks. */
     if (failure == LS_OK) failure = check_bystanders(ddp);
     if (!ddp->synchronises) {
         reducer_skip(&ddp->core);
         return failure;
     }
     if (ddp->core.broken.status != LS_OK) return ls_error_raise(&ddp->core.broken);
+    /* A failure under no_sync was this rank's alone until now; accumulated gradients are lost with it on all. */
     if (ddp->kept.status != LS_OK) failure = ls_error_raise(&ddp->kept);
     ddp->kept.status = LS_OK;
     zero_absent(ddp);
@@ -183,6 +195,7 @@ static void take_stats(ls_ddp *ddp, int64_t compute_end_ns) {
     stats->bytes = 0;
     if (!ddp->synchronises) return;
     const int last = stats->bucket_count - 1;
+    /* Buckets run in order: the first one's start and the last one's end span all of them. */
     stats->communication_ns = core->slots[last].end_ns - core->slots[0].start_ns;
     for (int i = 0; i < ddp->leaf_count; i++)
         if (bitmap_has(core->used, i)) stats->bytes += core->bytes[i];
@@ -197,6 +210,7 @@ static ls_status finish_backward(void *context, ls_status failure) {
         take_stats(ddp, compute_end_ns);
         return failure;
     }
+    /* Also after a failure: all ranks know of it alike, so all broadcast or none does. */
     ddp->buffers_are_due = true;
     const ls_status status = reducer_finish(&ddp->core, failure);
     if (status != LS_OK) {
@@ -204,6 +218,7 @@ static ls_status finish_backward(void *context, ls_status failure) {
         forget_gradients(ddp); /* undefined now: repeat from the first micro-step */
         return status;
     }
+    /* What any rank used has an average now, here too; what none used keeps what it has, or nothing. */
     for (int i = 0; i < ddp->leaf_count; i++) {
         if (bitmap_has(ddp->core.used, i)) autograd_leaf_set_has_grad(ddp->leaves[i], true);
         ddp->used[i] = false;
@@ -262,6 +277,7 @@ static ls_status take_tensors(ls_ddp *ddp, const ls_ddp_options *options, item_l
         const char *name = ls_module_parameter_name(ddp->module, i);
         ls_tensor *tensor = ls_module_parameter(ddp->module, i);
         if (is_ignored(options, name)) continue;
+        /* What trains is decided now; check_bystanders watches that it stays so. */
         const bool is_leaf = ls_tensor_requires_grad(tensor);
         add_item(list, name, tensor, is_leaf);
         ls_tensor_keep(tensor);
@@ -283,6 +299,7 @@ static ls_status take_tensors(ls_ddp *ddp, const ls_ddp_options *options, item_l
 
 /* After this every replica holds rank 0's values. */
 static ls_status broadcast_state(ls_ddp *ddp) {
+    /* Frozen parameters and buffers too: replicas that differ in them would compute different gradients. */
     LS_TRY(broadcast(ddp, ddp->leaves, ddp->leaf_count));
     LS_TRY(broadcast(ddp, ddp->bystanders, ddp->bystander_count));
     LS_TRY(broadcast(ddp, ddp->buffers, ddp->buffer_count));
@@ -323,6 +340,8 @@ static ls_status wrap(ls_ddp *ddp, ls_group *group, const ls_ddp_options *option
     ls_free(list.items);
     ls_free(list.dims);
     if (status == LS_OK) status = broadcast_state(ddp);
+    /* A rank that cannot hook (another wrap has the module) must not leave the others wrapped with a partner
+     * missing. */
     if (status == LS_OK) status = agreement_reach(&ddp->core.agreement, hook_up(ddp), 0, AGREE_VERIFY);
     return status;
 }
@@ -342,6 +361,7 @@ ls_status ls_ddp_wrap(ls_ddp **ddp, ls_module *module, ls_group *group, const ls
     if (!made) return reducer_refuse(group, LS_ERR_MEMORY, &core_options);
     made->module = nn_module_keep(module);
     made->keep_local_buffers = options->keep_local_buffers;
+    /* As after a step: the first forward is the first of its step. */
     made->is_between_steps = made->buffers_are_due = true;
     made->observer = (autograd_observer){.begin = begin_backward, .finish = finish_backward, .context = made};
     const ls_status status = wrap(made, group, options, &core_options);
@@ -361,6 +381,7 @@ void ls_ddp_close(ls_ddp **handle) {
     if (!handle || !*handle) return;
     ls_ddp *ddp = *handle;
     *handle = NULL;
+    /* First: the tape and the step may name this wrap still. */
     autograd_observer_forget(&ddp->observer);
     unhook(ddp);
     if (ddp->core.group) reducer_clear(&ddp->core);
@@ -380,6 +401,7 @@ void ls_ddp_no_sync_begin(ls_ddp *ddp) {
 }
 
 void ls_ddp_no_sync_end(ls_ddp *ddp) {
+    /* One end too many is harmless, as with ls_no_grad_end. */
     if (ddp->no_sync_depth > 0) ddp->no_sync_depth--;
 }
 

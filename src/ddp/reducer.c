@@ -11,6 +11,7 @@
 
 static uint64_t plan_digest(const bucket_plan *plan) {
     const size_t count = (size_t)plan->parameter_count;
+    /* Where each parameter lies decides what is added to what: ranks that differ here must never reduce. */
     const uint64_t digest = verify_digest(VERIFY_DIGEST_START, plan->bucket_of, count * sizeof *plan->bucket_of);
     return verify_digest(digest, plan->offset_of, count * sizeof *plan->offset_of);
 }
@@ -25,6 +26,7 @@ static size_t item_bytes(const verify_item *item) {
 static ls_status take_items(ls_reduction *reducer, const verify_item *items, int item_count) {
     int at = 0;
     for (int i = 0; i < item_count; i++) {
+        /* Compared, but not reduced: frozen parameters and buffers. */
         if (!items[i].requires_grad) continue;
         reducer->bytes[at] = item_bytes(&items[i]);
         reducer->dtypes[at] = items[i].dtype;
@@ -43,6 +45,7 @@ static ls_status allocate(ls_reduction *reducer) {
     reducer->used_here = ls_alloc_array(words, sizeof *reducer->used_here);
     reducer->is_reached = ls_alloc_array(count, sizeof *reducer->is_reached);
     reducer->saved = ls_alloc_array(count, sizeof *reducer->saved);
+    /* At most one run a parameter: neighbours that are used share one. */
     reducer->works = ls_alloc_array(count, sizeof(ls_work *));
     reducer->ready_order = ls_alloc_array(count, sizeof *reducer->ready_order);
     reducer->ready_ns = ls_alloc_array(count, sizeof *reducer->ready_ns);
@@ -84,6 +87,7 @@ static ls_status layout_init(bucket_layout *layout, const ls_reduction *reducer,
     layout->memory = ls_alloc_array((size_t)layout->plan.bucket_count, sizeof *layout->memory);
     ls_status status = counted && layout->slots && layout->memory ? LS_OK : LS_ERR_MEMORY;
     for (int i = 0; i < reducer->count && status == LS_OK; i++)
+        /* Nothing would ever mark it, and its bucket would wait for ever. */
         counted[i] = reducer->bytes[i] > 0 ? layout->plan.bucket_of[i] : -1;
     if (status == LS_OK) status = schedule_init(&layout->schedule, reducer->count, layout->plan.bucket_count, counted);
     for (int bucket = 0; bucket < layout->plan.bucket_count && status == LS_OK; bucket++)
@@ -94,6 +98,7 @@ static ls_status layout_init(bucket_layout *layout, const ls_reduction *reducer,
 }
 
 static void adopt(ls_reduction *reducer, bucket_layout *layout) {
+    /* The schedule is read under it by whoever marks, from any thread. */
     ls_mutex_lock(&reducer->lock);
     schedule_clear(&reducer->schedule);
     ls_free(reducer->slots);
@@ -137,8 +142,10 @@ ls_status reducer_init(ls_reduction *reducer, ls_group *group, ls_status status,
     ls_error failure;
     ls_error_capture(&failure, status); /* what follows may leave sentences of its own */
     ls_mutex_init(&reducer->lock);
+    /* Before anything can fail: reducer_clear goes by it. */
     for (int i = 0; i < item_count; i++) reducer->count += items[i].requires_grad;
     reducer->world_size = ls_group_world_size(group);
+    /* A group of its own: the order of the reducer's operations never mixes with that of the user's. */
     ls_status group_status = ls_group_duplicate(&reducer->group, group);
     if (group_status == LS_OK) group_status = agreement_init(&reducer->agreement, reducer->group);
     if (group_status != LS_OK) {
@@ -149,6 +156,7 @@ ls_status reducer_init(ls_reduction *reducer, ls_group *group, ls_status status,
         return ls_error_raise(&failure);
     }
     status = ls_error_raise(&failure);
+    /* What is local comes first and is told by verify_equal; what is collective follows where all are well. */
     if (status == LS_OK) status = prepare(reducer, items, item_count, &layout);
     status = verify_equal(&reducer->agreement, status, items, item_count, options_digest(options));
     if (status == LS_OK) status = storage_init(&reducer->storage, reducer->group, &layout.plan, &layout.memory);
@@ -159,6 +167,7 @@ ls_status reducer_init(ls_reduction *reducer, ls_group *group, ls_status status,
 }
 
 ls_status reducer_refuse(ls_group *group, ls_status status, const reducer_options *options) {
+    /* Only the way through the collective part: reducer_init holds nothing afterwards, as `status` is an error. */
     ls_reduction none;
     return reducer_init(&none, group, status, NULL, 0, options);
 }
@@ -167,6 +176,7 @@ ls_status reducer_refuse(ls_group *group, ls_status status, const reducer_option
 static void end_step(ls_reduction *reducer) {
     ls_error last; /* closing is clean-up: the failure that led to it stays this thread's last */
     ls_error_capture(&last, LS_ERR_ABORTED);
+    /* Else the waits below would be for peers that may never come. */
     ls_group_abort(reducer->group, "the reducer was closed within a step");
     ls_work_wait(reducer->header_work, 0);
     ls_work_close(&reducer->header_work);
@@ -180,6 +190,7 @@ static void end_step(ls_reduction *reducer) {
 }
 
 void reducer_clear(ls_reduction *reducer) {
+    /* From begin to finish there is a header, and at no other time. */
     if (reducer->header_work) end_step(reducer);
     storage_clear(&reducer->storage);
     schedule_clear(&reducer->schedule);
@@ -206,6 +217,7 @@ void reducer_clear(ls_reduction *reducer) {
 }
 
 void reducer_skip(ls_reduction *reducer) {
+    /* Steps under no_sync count: a rank that skips where others synchronise is found by the number in the header. */
     reducer->step++;
 }
 
@@ -219,6 +231,7 @@ static ls_status agree_on_order(ls_reduction *reducer, int *order) {
         reducer->is_reached[order[at]] = true;
     }
     for (int member = 0; member < reducer->count; member++)
+        /* Behind the others, where it holds up no bucket but the last. */
         if (!reducer->is_reached[plan->members[member]]) order[at++] = plan->members[member];
     return agreement_broadcast(&reducer->agreement, order, (size_t)reducer->count * sizeof *order, reducer->step,
                                AGREE_REBUILD);
@@ -240,12 +253,14 @@ static ls_status agree_on_layout(ls_reduction *reducer, bucket_layout *layout) {
 }
 
 ls_status reducer_rebuild(ls_reduction *reducer, storage_move move, void *context) {
+    /* Set from the records in the header, which all ranks have alike: all of them come here or none. */
     if (!reducer->rebuild_is_due) return LS_OK;
     bucket_layout layout = {0};
     ls_status status = agree_on_layout(reducer, &layout);
     if (status == LS_OK) {
         reducer->rebuild_is_due = false;
         reducer->has_rebuilt = true;
+        /* The usual order is the guess that the first layout was made with: then nothing needs to move. */
         if (!bucket_plan_equal(&layout.plan, &reducer->storage.plan)) {
             status = storage_rebuild(&reducer->storage, &layout.plan, &layout.memory, reducer->bytes, move, context);
             if (status == LS_OK) adopt(reducer, &layout);

@@ -47,9 +47,11 @@ static ls_status post_used(ls_reduction *reducer, agreement_kind kind) {
 /* All runs of a bucket, in order. By the launching thread, without the lock. */
 static ls_status post_bucket(ls_reduction *reducer, int bucket) {
     bucket_slot *slot = &reducer->slots[bucket];
+    /* With late use it is not known yet who uses what; zeros are sent where nothing came. */
     const uint64_t *used = reducer->options.find_unused_parameters && !reducer->options.late_use ? reducer->used : NULL;
     slot->first_work = reducer->work_count;
     slot->work_count = 0;
+    /* What is left standing where the bucket has no run: nobody uses what is in it. */
     slot->start_ns = slot->end_ns = ls_now_ns();
     storage_run run;
     for (int cursor = 0; storage_next_run(&reducer->storage, bucket, used, reducer->bytes, &cursor, &run);) {
@@ -60,6 +62,7 @@ static ls_status post_bucket(ls_reduction *reducer, int bucket) {
                                  .data = run.data,
                                  .tag = agreement_tag(reducer->step, AGREE_BUCKET),
                                  .name = slot->name};
+        /* Posting never waits: what is posted runs while backward goes on. */
         LS_TRY(group_post(reducer->group, &call, &reducer->works[reducer->work_count]));
         reducer->work_count++;
         slot->work_count++;
@@ -102,6 +105,7 @@ static void note_failure(ls_reduction *reducer, ls_status status) {
 /* ---- The header ---- */
 
 static bool is_good(const ls_reduction *reducer, const reducer_record *record) {
+    /* Each rank judges every record by the same rule: so all take the same way without another message. */
     const bool may_be_unused = reducer->options.find_unused_parameters;
     return record->status == LS_OK && record->step == reducer->own.step &&
            record->plan_digest == reducer->own.plan_digest && (record->unused_count == 0 || may_be_unused) &&
@@ -112,6 +116,7 @@ static bool is_good(const ls_reduction *reducer, const reducer_record *record) {
 static void take_header(ls_reduction *reducer) {
     LS_ASSERT_HELD(&reducer->lock);
     if (reducer->header_is_taken) return;
+    /* Whichever thread marks first after the header is back reads it, once. */
     reducer->header_is_taken = reducer->header_is_good = true;
     bool all_full = true;
     for (int rank = 0; rank < reducer->world_size; rank++) {
@@ -122,9 +127,11 @@ static void take_header(ls_reduction *reducer) {
         schedule_fail(&reducer->schedule);
         return;
     }
+    /* Only a step in which every gradient came tells the order of all. With late use the footer knows. */
     if (!reducer->options.late_use) reducer->rebuild_is_due = all_full && !reducer->has_rebuilt;
     ls_status status = schedule_agreed(&reducer->schedule);
     for (int i = 0; i < reducer->count && !reducer->options.late_use && status == LS_OK; i++)
+        /* Nothing will mark it in this step: its bucket must not wait for it. */
         if (!reducer->is_reached[i]) status = schedule_mark(&reducer->schedule, i);
     note_failure(reducer, status);
 }
@@ -150,6 +157,7 @@ bool reducer_is_marked(ls_reduction *reducer, int index) {
 
 /* Looks for NaN and infinity where that was asked for; what is found is told in the footer. */
 static void look_for_nonfinite(ls_reduction *reducer, int index) {
+    /* Before it is marked: once its bucket has started, the sum may be read instead of the gradient. */
     if (!reducer->options.find_nonfinite || reducer_is_marked(reducer, index)) return;
     const size_t count = reducer->bytes[index] / ls_dtype_size(reducer->dtypes[index]);
     if (values_are_finite(reducer->dtypes[index], storage_gradient(&reducer->storage, index), count)) return;
@@ -167,6 +175,7 @@ ls_status reducer_begin(ls_reduction *reducer, ls_status failure, const bool *re
         return status;
     }
     reducer->step++;
+    /* A group that is lost says so again at the first post. */
     reducer->lost.status = LS_OK;
     note_failure(reducer, failure); /* unless reducer_fail was called before the step */
     reducer->header_is_taken = false;
@@ -175,11 +184,13 @@ ls_status reducer_begin(ls_reduction *reducer, ls_status failure, const bool *re
     int unused = 0;
     for (int i = 0; i < reducer->count; i++) {
         reducer->is_reached[i] = reached && reached[i];
+        /* What has no elements is complete on every rank, so no error may name it. */
         const bool is_used = reducer->bytes[i] == 0 || (used && used[i]);
         if (is_used) bitmap_add(reducer->used, i);
         unused += !is_used && used;
     }
     memcpy(reducer->used_here, reducer->used, bitmap_words(reducer->count) * sizeof *reducer->used);
+    /* Under the lock: reducer_fail may come from any thread, for this step or, by a hair, for the next. */
     reducer->own = (reducer_record){.status = reducer->failure.status,
                                     .unused_count = (uint32_t)unused,
                                     .step = reducer->step,
@@ -204,6 +215,7 @@ ls_status reducer_mark(ls_reduction *reducer, int index) {
     ls_mutex_lock(&reducer->lock);
     const ls_status status = schedule_mark(&reducer->schedule, index);
     if (status == LS_OK && reducer->bytes[index] > 0) {
+        /* Whatever fails later, the moment and the order of arrival are right. */
         reducer->ready_ns[index] = ls_now_ns();
         if (reducer->ready_count < reducer->count) reducer->ready_order[reducer->ready_count++] = index;
         if (reducer->options.late_use) bitmap_add(reducer->used, index);
@@ -211,6 +223,7 @@ ls_status reducer_mark(ls_reduction *reducer, int index) {
     note_failure(reducer, status);
     ls_mutex_unlock(&reducer->lock);
 
+    /* Backward's own thread moves what is under way between two gradients: on one core a rank nobody else would. */
     ls_group_progress(reducer->group);
     ls_mutex_lock(&reducer->lock);
     if (header_is_back(reducer)) take_header(reducer);
@@ -230,6 +243,8 @@ void reducer_fail(ls_reduction *reducer, ls_status status) {
 /* "rank 1: fc2.weight, fc2.bias" for each rank that missed some; a few names suffice. */
 static ls_status explain_unused(ls_reduction *reducer) {
     const size_t words = bitmap_words(reducer->count);
+    /* Only now, after the records said that something is missing: in a good step the bitmaps of each rank never
+     * travel. */
     uint64_t *all = ls_alloc_array(words * (size_t)reducer->world_size, sizeof *all);
     ls_status status = agreement_reach(&reducer->agreement, all ? LS_OK : LS_ERR_MEMORY, reducer->step, AGREE_FAILURE);
     if (all && status == LS_OK)
@@ -262,6 +277,7 @@ static ls_status explain_steps(ls_reduction *reducer) {
     int other = 0;
     for (int rank = 0; rank < reducer->world_size; rank++) {
         if (reducer->records[rank].step > furthest) furthest = reducer->records[rank].step;
+        /* Any rank that differs from rank 0 makes the sentence; one is enough to find the mistake. */
         if (reducer->records[rank].step != reducer->records[0].step) other = rank;
     }
     reducer->step = furthest; /* in step again: what was accumulated is lost, as after any failed step */
@@ -292,6 +308,7 @@ static ls_status explain(ls_reduction *reducer) {
         steps_differ |= reducer->records[rank].step != reducer->records[0].step;
         plans_differ |= reducer->records[rank].plan_digest != reducer->records[0].plan_digest;
     }
+    /* The order of the questions is the order of causes: ranks in different steps explain all else that differs. */
     if (steps_differ) return explain_steps(reducer);
     if (plans_differ) return ls_fail(LS_ERR_MISMATCH, "ranks lay out their buckets differently: a bug in the rebuild");
     if (!has_failure) return has_nonfinite ? explain_nonfinite(reducer) : explain_unused(reducer);
@@ -315,6 +332,7 @@ static void mark_the_rest(ls_reduction *reducer) {
             } else {
                 note_failure(reducer, LS_ERR_MEMORY);
             }
+            /* Told in the footer; without the search it is the error there. */
             reducer->own.unused_count++;
         }
         schedule_mark(&reducer->schedule, i);
@@ -326,9 +344,11 @@ static ls_status drain_bucket(ls_reduction *reducer, int bucket) {
     for (int i = 0; i < slot->work_count; i++) {
         ls_work **work = &reducer->works[slot->first_work + i];
         const int64_t waiting_ns = ls_now_ns();
+        /* With the group's own limit, which aborts it: no wait of a step is without one. */
         LS_TRY(ls_work_wait(*work, 0));
         int64_t start_ns = 0, end_ns = 0;
         work_times(*work, &start_ns, &end_ns);
+        /* From the operation's own clock: it may have started long after it was posted. */
         if (i == 0) slot->start_ns = start_ns;
         slot->end_ns = end_ns;
         trace_span("wait", slot->name, waiting_ns, ls_now_ns());
@@ -362,8 +382,10 @@ static ls_status post_rest(ls_reduction *reducer) {
     ls_mutex_unlock(&reducer->lock);
     launch(reducer);
     LS_TRY(ls_error_raise(&reducer->lost));
+    /* What failed since the header was sent, in backward or in a hook. */
     reducer->own.status = reducer->failure.status;
     reducer->own.nonfinite = (uint64_t)reducer->nonfinite;
+    /* This rank's own, before the OR overwrites it: errors name what each rank missed. */
     memcpy(reducer->used_here, reducer->used, bitmap_words(reducer->count) * sizeof *reducer->used);
     ls_status status = post_records(reducer, AGREE_FOOTER, &reducer->footer_work);
     if (status == LS_OK && reducer->options.late_use && reducer->options.find_unused_parameters)
@@ -387,6 +409,7 @@ static ls_status await_header(ls_reduction *reducer) {
 
 static ls_status run_to_the_end(ls_reduction *reducer) {
     LS_TRY(await_header(reducer));
+    /* No bucket and no footer, on any rank: all have read the same header. */
     if (!reducer->header_is_good) return explain(reducer);
     LS_TRY(post_rest(reducer));
     for (int bucket = 0; bucket < reducer->storage.plan.bucket_count; bucket++) LS_TRY(drain_bucket(reducer, bucket));
@@ -405,6 +428,7 @@ static void clean_up(ls_reduction *reducer, ls_status status) {
     ls_work_close(&reducer->header_work);
     ls_work_close(&reducer->used_work);
     ls_work_close(&reducer->footer_work);
+    /* A failed step's order may lack gradients. */
     if (status != LS_OK || reducer->options.keep_buckets) reducer->rebuild_is_due = false;
     ls_mutex_lock(&reducer->lock);
     reducer->failure.status = LS_OK;
@@ -415,9 +439,11 @@ static void clean_up(ls_reduction *reducer, ls_status status) {
 
 ls_status reducer_finish(ls_reduction *reducer, ls_status failure) {
     if (reducer->broken.status != LS_OK) return ls_error_raise(&reducer->broken);
+    /* Told in the footer; the first failure is kept. */
     reducer_fail(reducer, failure);
     const ls_status status = run_to_the_end(reducer);
     ls_error error;
+    /* Cleaning up may leave other sentences behind. */
     ls_error_capture(&error, status);
     clean_up(reducer, status);
     return ls_error_raise(&error);

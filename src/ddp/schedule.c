@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+/* The names of the drawing above; errors, tests and the simulator print them. */
 static const char *const state_names[SCHEDULE_STATE_COUNT] = {"idle",     "agreeing", "launching",
                                                               "draining", "settling", "broken"};
 
@@ -47,6 +48,7 @@ ls_status schedule_init(ls_schedule *schedule, int parameter_count, int bucket_c
     }
     for (int parameter = 0; parameter < parameter_count; parameter++) {
         schedule->bucket_of[parameter] = bucket_of[parameter];
+        /* Counted once, at setup: a step begins by copying these counts. */
         if (bucket_of[parameter] >= 0) schedule->member_count[bucket_of[parameter]]++;
     }
     return LS_OK;
@@ -65,6 +67,7 @@ ls_status schedule_arm(ls_schedule *schedule) {
     if (schedule->state != SCHEDULE_IDLE) return refuse(schedule, "arm");
     schedule->unmarked = 0;
     for (int parameter = 0; parameter < schedule->parameter_count; parameter++) {
+        /* Without elements it is complete from the start. */
         schedule->is_marked[parameter] = schedule->bucket_of[parameter] < 0;
         schedule->unmarked += !schedule->is_marked[parameter];
     }
@@ -91,6 +94,7 @@ ls_status schedule_mark(ls_schedule *schedule, int parameter) {
                        schedule->parameter_count);
     if (schedule->state == SCHEDULE_IDLE) return refuse(schedule, "mark");
     const int bucket = schedule->bucket_of[parameter];
+    /* A mark for it does no harm, however often it comes. */
     if (bucket < 0) return LS_OK;
     if (schedule->is_marked[parameter])
         return ls_fail(LS_ERR_STATE, "parameter %d is marked ready twice in one step", parameter);

@@ -21,6 +21,7 @@ static gradient_storage take_over(ls_group *group, bucket_plan *plan, void ***me
 
 ls_status storage_init(gradient_storage *storage, ls_group *group, bucket_plan *plan, void ***memory) {
     *storage = take_over(group, plan, memory);
+    /* Gradients are written by the processor: a backend of device memory alone is refused here, with a sentence. */
     ls_status status = group_check_host_memory(group);
     for (int bucket = 0; bucket < storage->plan.bucket_count && status == LS_OK; bucket++)
         status = allocate_bucket(group, storage->plan.bytes_of[bucket], &storage->memory[bucket]);
@@ -29,6 +30,7 @@ ls_status storage_init(gradient_storage *storage, ls_group *group, bucket_plan *
 }
 
 void storage_clear(gradient_storage *storage) {
+    /* Local and in any order: what is collective is the allocation alone. */
     for (int bucket = 0; storage->memory && bucket < storage->plan.bucket_count; bucket++)
         ls_group_free(storage->group, storage->memory[bucket]);
     for (int bucket = 0; bucket < storage->abandoned_count; bucket++)
@@ -40,6 +42,7 @@ void storage_clear(gradient_storage *storage) {
 }
 
 void *storage_gradient(const gradient_storage *storage, int parameter) {
+    /* NULL for a parameter without elements in a bucket of nothing else. */
     char *memory = storage->memory[storage->plan.bucket_of[parameter]];
     return memory ? memory + storage->plan.offset_of[parameter] : NULL;
 }
@@ -52,7 +55,9 @@ static ls_status move_members(gradient_storage *old, const gradient_storage *fre
         const int from = old->plan.bucket_of[parameter];
         void *from_memory = storage_gradient(old, parameter);
         LS_TRY(move(context, parameter, from_memory, storage_gradient(fresh, parameter)));
+        /* Whole pages go back before the next bucket is allocated: that keeps the peak at one bucket more. */
         if (from_memory) group_discard(from_memory, bytes[parameter]);
+        /* Members of an old bucket scatter over several new ones; the last one out closes the door. */
         if (--members_left[from] > 0) continue;
         ls_group_free(old->group, old->memory[from]);
         old->memory[from] = NULL;
@@ -74,6 +79,7 @@ ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, void ***
         ls_point("ddp.rebuild.allocated");
         if ((status = move_members(storage, &fresh, bucket, bytes, members_left, move, context))) goto out;
     }
+    /* A swap, so that what is cleared below is the old layout on success and the new one on failure. */
     const gradient_storage emptied = *storage;
     *storage = fresh;
     fresh = emptied;
@@ -81,6 +87,7 @@ ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, void ***
 out:
     ls_free(members_left);
     if (status != LS_OK) {
+        /* Leaves may have their homes in the new buckets already, so that these outlive this call. */
         storage->abandoned = fresh.memory;
         storage->abandoned_count = fresh.plan.bucket_count;
         fresh.memory = NULL;
@@ -95,11 +102,13 @@ bool storage_next_run(const gradient_storage *storage, int bucket, const uint64_
     const int *members = plan->members + plan->first_member[bucket];
     const int count = plan->first_member[bucket + 1] - plan->first_member[bucket];
     int at = *cursor;
+    /* What nobody uses is left out of the reduction, and so keeps its bytes. */
     while (at < count && used && !bitmap_has(used, members[at])) at++;
     if (at == count || !storage->memory[bucket]) return false;
     const size_t start = plan->offset_of[members[at]];
     size_t end = start;
     for (; at < count && (!used || bitmap_has(used, members[at])); at++)
+        /* Padding between neighbours is reduced with them: a few zeros, and one operation instead of two. */
         end = plan->offset_of[members[at]] + bytes[members[at]];
     *cursor = at;
     *run = (storage_run){.data = (char *)storage->memory[bucket] + start,

@@ -12,6 +12,7 @@ static int64_t numel(const ls_gradient *gradient) {
 static bool is_contiguous(const ls_gradient *gradient) {
     int64_t expected = 1;
     for (int dim = gradient->ndim - 1; dim >= 0; dim--) {
+        /* A dim of one element has no neighbour: whatever its stride says. */
         if (gradient->dims[dim] != 1 && gradient->strides[dim] != expected) return false;
         expected *= gradient->dims[dim];
     }
@@ -27,6 +28,7 @@ static void walk(const ls_gradient *gradient, char *packed, void (*copy)(char *a
         for (int dim = gradient->ndim - 1; dim >= 0; dim--) {
             offset += gradient->strides[dim];
             if (++index[dim] < gradient->dims[dim]) break;
+            /* The wheel has gone round: back to its start, and the one before it moves on. */
             offset -= gradient->strides[dim] * gradient->dims[dim];
             index[dim] = 0;
         }

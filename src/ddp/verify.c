@@ -15,6 +15,7 @@
 
 uint64_t verify_digest(uint64_t digest, const void *bytes, size_t count) {
     const unsigned char *at = bytes;
+    /* Not against an attacker: the ranks of a job trust each other, and only mistakes are to be found. */
     for (size_t i = 0; i < count; i++) digest = (digest ^ at[i]) * UINT64_C(0x100000001b3);
     return digest;
 }
@@ -27,6 +28,7 @@ typedef struct summary {
 
 static void describe(const verify_item *items, int count, int64_t index, char *text) {
     if (index >= count) {
+        /* This rank has fewer than the other: its side of the difference. */
         snprintf(text, DESCRIPTION_BYTES, "only %d", count);
         return;
     }
@@ -51,6 +53,7 @@ static ls_status explain(ls_agreement *agreement, const summary *summaries, cons
     ls_status status = LS_ERR_MEMORY;
     int64_t widest = 0;
     for (int rank = 0; rank < world_size; rank++)
+        /* All send as much as the longest list takes: an all-gather has one size. */
         if (summaries[rank].count > widest) widest = summaries[rank].count;
     const size_t width = (size_t)widest;
     uint64_t *own = ls_alloc_array(width, sizeof *own);
@@ -64,6 +67,7 @@ static ls_status explain(ls_agreement *agreement, const summary *summaries, cons
 
     int64_t index = 0;
     int other = 0;
+    /* The first index at which some rank differs from rank 0, and the lowest such rank. */
     for (; index < widest && !other; index += !other)
         for (int rank = 1; rank < world_size && !other; rank++)
             if (all[(size_t)rank * width + (size_t)index] != all[index]) other = rank;

@@ -30,6 +30,7 @@ static int read_numbers(const char *folder, const char *name, long long *numbers
     const bool is_read = fgets(text, sizeof text, file) != NULL;
     fclose(file);
     if (!is_read) return 0;
+    /* v2 writes "max 100000" where nothing is limited. */
     if (strncmp(text, "max", 3) == 0) {
         numbers[0] = -1;
         return 1;
@@ -47,7 +48,9 @@ static int quota_of(const char *folder) {
         read_numbers(folder, "cpu.cfs_quota_us", quota);
         read_numbers(folder, "cpu.cfs_period_us", period);
     }
+    /* v1 writes -1 where nothing is limited. */
     if (quota[0] <= 0 || period[0] <= 0) return 0;
+    /* Rounded down, so that ranks do not take turns; half a processor still carries one rank. */
     return quota[0] < period[0] ? 1 : (int)(quota[0] / period[0]);
 }
 
@@ -92,6 +95,7 @@ int launch_cores_quota(const char *groups, const char *root) {
         *path++ = '\0';
         controllers++;
         char mount[PATH_MAX];
+        /* v2 has one tree, v1 one for each set of controllers, mounted under their names. */
         if (*controllers == '\0')
             snprintf(mount, sizeof mount, "%s", root);
         else if (!has_cpu(controllers) ||

@@ -32,6 +32,7 @@ static void put(settings *made, const char *format, ...) LS_PRINTF(2, 3);
 static void put(settings *made, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
+    /* SETTING_BYTES a setting holds the longest of them; only LOCKSTEP_JOB has no limit, and its length is added. */
     const int bytes = vsnprintf(made->text, (size_t)(made->end - made->text), format, arguments);
     va_end(arguments);
     made->environment[made->count++] = made->text;
@@ -60,6 +61,8 @@ static void put_all(settings *made, const launch_place *place) {
     const char *outer = ls_env_text(LAUNCH_ENV_JOB);
     put(made, LAUNCH_ENV_JOB "=%s%s%s", outer ? outer : "", outer ? "," : "", place->job);
 
+    /* What every rank would take by itself is all of them: more threads than cores, and each step waits for the
+     * last. */
     const int share = place->cores / place->ranks;
     if (!ls_env_text("OMP_NUM_THREADS")) put(made, "OMP_NUM_THREADS=%d", share > 1 ? share : 1);
 }
@@ -93,6 +96,7 @@ char **launch_environment_create(const launch_place *place) {
     put_all(&made, place);
     const size_t own = made.count;
     for (size_t i = 0; i < inherited; i++)
+        /* Pointers into the process's own: the launcher does not change it while a rank is started. */
         if (!is_replaced(&made, own, environ[i])) environment[made.count++] = environ[i];
     return environment;
 }

@@ -63,6 +63,7 @@ static void keep(tail *kept, const char *text, size_t bytes) {
         bytes = TAIL_BYTES / 4;
     }
     while (kept->used + bytes + 1 > TAIL_BYTES) {
+        /* A tail has whole lines alone, so the search always finds one. */
         const char *second = (const char *)memchr(kept->bytes, '\n', kept->used) + 1;
         kept->used -= (size_t)(second - kept->bytes);
         memmove(kept->bytes, second, kept->used);
@@ -82,6 +83,7 @@ static void emit(const stream *from, const char *text, size_t bytes, bool is_who
     launch_output *output = from->output;
     const launch_observer *observer = &output->options->observer;
     char label[LABEL_BYTES];
+    /* Before it is written: a sink whose reader is gone drops it, the report should not. */
     keep(&output->tails[from->rank], text, bytes);
     output->last_rank = from->rank;
     if (observer->line)
@@ -93,6 +95,7 @@ static void emit(const stream *from, const char *text, size_t bytes, bool is_who
 /* Adds to the line that has begun. Past the longest line, or without memory, it is broken here rather than lost. */
 static void append(stream *from, const char *text, size_t bytes) {
     if (from->used + bytes > from->capacity && from->used + bytes <= LAUNCH_LINE_BYTES) {
+        /* Doubled: a line that comes in pieces is copied few times. */
         const size_t capacity = 2 * (from->used + bytes);
         char *line = ls_alloc_raw(capacity);
         if (line) {
@@ -118,6 +121,7 @@ static void take(stream *from, const char *text, size_t bytes) {
     while (bytes > 0) {
         const char *newline = memchr(text, '\n', bytes);
         const size_t length = newline ? (size_t)(newline - text) : bytes;
+        /* The usual case: a line that lies whole in what was read is never copied. */
         if (newline && from->used == 0) {
             emit(from, text, length, true);
         } else {
@@ -161,6 +165,7 @@ static bool stream_read(stream *from) {
     launch_output *output = from->output;
     const ssize_t bytes = read(from->descriptor, output->buffer, READ_BYTES);
     if (bytes < 0 && errno == EINTR) return true;
+    /* In draining nobody writes any more: what is not there now will not come. */
     if (bytes < 0 && errno == EAGAIN && !output->is_draining) return false;
     if (bytes > 0) take(from, output->buffer, (size_t)bytes);
     if (bytes <= 0 || launch_sink_is_broken(sink_of(output, from->is_error))) {
@@ -168,6 +173,7 @@ static bool stream_read(stream *from) {
         return false;
     }
     if (!is_held_up(from)) return true;
+    /* The pipe fills and its rank waits in write(), as it would for a slow terminal. */
     output->is_holding_up = true;
     uv_poll_stop(&from->poll);
     return false;
@@ -251,11 +257,13 @@ void launch_output_say(launch_output *output, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
+    /* Through the sink as all else, so that it stands where it was said. */
     launch_sink_put(output->sinks[1], "lockstep: ", line, strlen(line), "\n");
 }
 
 void launch_output_repeat_last(launch_output *output, int rank) {
     const tail *last = &output->tails[rank];
+    /* Where they stand last on the screen anyway, twice would be once too often. */
     if (output->options->observer.line || last->used == 0 || output->last_rank == rank) return;
     launch_output_say(output, "the last lines of rank %d:", rank);
     char label[LABEL_BYTES];

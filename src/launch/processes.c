@@ -16,6 +16,7 @@ static bool read_process(const char *pid, launch_process *process) {
     if (file < 0) return false;
     const ssize_t bytes = read(file, text, sizeof text - 1);
     close(file);
+    /* It has ended since the folder was read. */
     if (bytes <= 0) return false;
     text[bytes] = '\0';
     const char *rest = strrchr(text, ')');
@@ -50,6 +51,7 @@ bool launch_process_carries(pid_t pid, const char *text) {
     ssize_t bytes;
     while (!is_found && (bytes = read(file, piece + kept, sizeof piece - kept)) > 0) {
         const size_t held = kept + (size_t)bytes;
+        /* Settings end with a zero byte, which strstr would stop at. */
         is_found = memmem(piece, held, text, length) != NULL;
         kept = held < length - 1 ? held : length - 1;
         memmove(piece, piece + held - kept, kept);

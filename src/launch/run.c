@@ -80,11 +80,13 @@ static void enter_killing(job *self);
 
 static void signal_groups(job *self, int signal) {
     for (int i = 0; i < self->options->ranks; i++)
+        /* The group, not the process: what a rank has started is asked as well. */
         if (self->ranks[i].has_group) kill(-self->ranks[i].pid, signal);
 }
 
 static void count_descendant(void *context, const launch_process *process) {
     job *self = context;
+    /* Orphans are ours by PR_SET_CHILD_SUBREAPER; the watcher has to outlive us. */
     if (process->parent != getpid() || process->pid == self->watcher.pid || process->is_zombie) return;
     self->descendants++;
     if (self->phase == KILLING) kill(process->pid, SIGKILL);
@@ -136,6 +138,7 @@ static void look_around(job *self) {
         if (self->phase < ENDING) enter_ending(self, SIGTERM);
         return;
     }
+    /* No writer is left: the pipes end when they are empty. */
     self->phase = DRAINING;
     uv_timer_stop(&self->timer);
     launch_output_drain(self->output);
@@ -179,6 +182,7 @@ static void tell_others(const job *self, int rank, int wait_status) {
 
 /* A child has ended. Returns its rank; -1 for an orphan that became ours, or the watcher. */
 static int note_end(job *self, pid_t pid, int wait_status) {
+    /* Somebody has killed it: the job goes on, without that net. */
     if (pid == self->watcher.pid) self->watcher.pid = 0;
     for (int i = 0; i < self->options->ranks; i++) {
         job_rank *rank = &self->ranks[i];
@@ -200,6 +204,7 @@ static void forget_empty_groups(job *self) {
         job_rank *rank = &self->ranks[i];
         if (!rank->has_group || rank->is_running || kill(-rank->pid, 0) == 0 || errno != ESRCH) continue;
         rank->has_group = false;
+        /* Or the watcher would one day kill whoever has the number by then. */
         launch_watcher_over(&self->watcher, rank->pid);
     }
 }
@@ -208,6 +213,7 @@ static void take_failure(job *self, int rank) {
     const int wait_status = self->ranks[rank].wait_status;
     self->result->first_failed = rank;
     self->result->exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+    /* It is ending already, by the user's wish: only the exit code is new. */
     if (self->phase != RUNNING) return;
     const int64_t linger_ms = self->options->linger_ms;
     self->phase = LINGERING;
@@ -237,6 +243,7 @@ static void signal_received(void *context, int signal) {
     signal_groups(self, signal);
     if (signal == SIGUSR1 || signal == SIGUSR2) return;
     if (self->phase == DRAINING) uv_stop(&self->loop); /* the reader of our output is stuck, and the user knows */
+    /* There is nothing harder to come. */
     if (self->phase >= KILLING) return;
     char name[24];
     if (self->was_asked) {
@@ -254,6 +261,7 @@ static void signal_received(void *context, int signal) {
 
 /* The pipes for a rank's output, unless the only rank writes to the launcher's own. */
 static ls_status make_pipes(job *self, int rank, int *output, int *error_output) {
+    /* So a single program has its terminal, with colours and width. */
     if (self->options->ranks == 1 && !self->options->observer.line) return LS_OK;
     int *const ends[2] = {output, error_output};
     for (int i = 0; i < 2; i++) {
@@ -280,6 +288,7 @@ static ls_status start_rank(job *self, int rank, int cores) {
     char **environment = NULL;
     ls_status status = store_server_add_door(self->server, &start.door);
     if (status == LS_OK) {
+        /* The socket's name ends with the job's identity, behind a dash. */
         const launch_place place = {.rank = rank,
                                     .ranks = self->options->ranks,
                                     .cores = cores,
@@ -293,6 +302,7 @@ static ls_status start_rank(job *self, int rank, int cores) {
     }
     pid_t pid = 0;
     if (status == LS_OK) status = launch_worker_start(&start, &pid);
+    /* The rank has its own by now: the store sees a closed door when the rank's last copy goes. */
     if (start.door >= 0) close(start.door);
     if (start.output != STDOUT_FILENO) close(start.output);
     if (start.error_output != STDERR_FILENO) close(start.error_output);
@@ -318,6 +328,7 @@ static ls_status start_all(job *self) {
     LS_TRY(launch_output_open(&self->output, &self->loop, self->options, check_done, self));
     LS_TRY(store_server_open(&self->server, &self->loop, NULL));
     LS_TRY(store_server_listen_on_name(self->server));
+    /* Before the first fork, or the end of a short-lived rank could be missed. */
     LS_TRY(launch_signals_open(&self->signals, &self->loop, signal_received, self));
     LS_TRY(launch_watcher_start(&self->watcher, strchr(store_server_name(self->server), '-') + 1));
     const int cores = launch_cores();
@@ -330,6 +341,7 @@ static ls_status start_all(job *self) {
 /* A rank that may open many descriptors keeps its limit; the launcher needs up to five for each. */
 static void raise_descriptor_limit(job *self) {
     getrlimit(RLIMIT_NOFILE, &self->descriptors_before);
+    /* Up to what the user may have, which needs no right. */
     const struct rlimit raised = {.rlim_cur = self->descriptors_before.rlim_max,
                                   .rlim_max = self->descriptors_before.rlim_max};
     setrlimit(RLIMIT_NOFILE, &raised);
@@ -340,6 +352,7 @@ static ls_status take_back(job *self, ls_status status) {
     ls_error error;
     ls_error_capture(&error, status);
     self->is_reported = true;
+    /* As hard as it goes: a job that never came up has nothing to save. */
     if (self->running > 0) {
         enter_killing(self);
         uv_run(&self->loop, UV_RUN_DEFAULT);
@@ -376,6 +389,7 @@ ls_status launch_run(const launch_options *options, launch_result *result) {
     *self = (job){.options = options, .result = result, .null = -1, .watcher = LAUNCH_NO_WATCHER};
     ls_status status = launch_find_program(options->program[0], &self->path, &result->exit_code);
     if (status != LS_OK) goto out;
+    /* From here on a failure is the launcher's own. */
     result->exit_code = 1;
     status = LS_ERR_MEMORY;
     self->ranks = ls_alloc_array((size_t)options->ranks, sizeof(job_rank));
@@ -394,6 +408,7 @@ ls_status launch_run(const launch_options *options, launch_result *result) {
     status = start_all(self);
     if (status == LS_OK) {
         result->exit_code = 0;
+        /* Once more, for the callbacks that close handles and free what they hold. */
         uv_run(&self->loop, UV_RUN_DEFAULT); /* until check_done stops it */
     } else {
         status = take_back(self, status);

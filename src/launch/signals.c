@@ -16,6 +16,7 @@ static void ready(uv_poll_t *poll, int failure, int events) {
     (void)events;
     launch_signals *signals = poll->data;
     struct signalfd_siginfo about;
+    /* Several may have come; of one kind the kernel keeps one. */
     while (read(signals->descriptor, &about, sizeof about) == (ssize_t)sizeof about)
         signals->received(signals->context, (int)about.ssi_signo);
 }
@@ -24,6 +25,7 @@ static void ready(uv_poll_t *poll, int failure, int events) {
 static void wanted_signals(sigset_t *wanted) {
     static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
     sigemptyset(wanted);
+    /* Always: the launcher lives by it, whatever its parent ignored. */
     sigaddset(wanted, SIGCHLD);
     for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++) {
         struct sigaction now;
@@ -32,6 +34,7 @@ static void wanted_signals(sigset_t *wanted) {
 }
 
 static void put_back(const launch_signals *signals) {
+    /* In the reverse order: unblocked last, so that no signal finds half of it. */
     sigaction(SIGPIPE, &signals->pipe_before, NULL);
     sigaction(SIGCHLD, &signals->child_before, NULL);
     pthread_sigmask(SIG_SETMASK, &signals->mask_before, NULL);
@@ -43,6 +46,7 @@ ls_status launch_signals_open(launch_signals *signals, uv_loop_t *loop, void (*r
     sigset_t wanted;
     wanted_signals(&wanted);
     pthread_sigmask(SIG_BLOCK, &wanted, &signals->mask_before);
+    /* A reader that goes away is an error of write; a SIGCHLD that is ignored would let children vanish unseen. */
     const struct sigaction ignore = {.sa_handler = SIG_IGN}, standard = {.sa_handler = SIG_DFL};
     sigaction(SIGPIPE, &ignore, &signals->pipe_before);
     sigaction(SIGCHLD, &standard, &signals->child_before);

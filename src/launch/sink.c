@@ -32,6 +32,7 @@ struct launch_sink {
 
 static bool is_ready(const launch_sink *sink) {
     struct pollfd polled = {.fd = sink->descriptor, .events = POLLOUT};
+    /* Asked before each write: a blocking descriptor would else block the loop. */
     return sink->watch < 0 || poll(&polled, 1, 0) > 0;
 }
 
@@ -40,6 +41,7 @@ static size_t next_piece(const launch_sink *sink) {
     const size_t held = sink->end - sink->start;
     if (sink->watch < 0 || held <= PIPE_BUF) return held;
     const char *from = sink->bytes + sink->start;
+    /* Up to PIPE_BUF the kernel keeps a write whole. */
     const char *newline = memrchr(from, '\n', PIPE_BUF);
     return newline ? (size_t)(newline + 1 - from) : PIPE_BUF;
 }
@@ -55,11 +57,12 @@ static void flush(launch_sink *sink) {
             break; /* not blocking, by its owner's wish, and another writer was faster */
         } else if (errno != EINTR) {
             sink->is_broken = true;
+            /* Dropped, so that whoever waits for the backlog to go does not wait for ever. */
             sink->start = sink->end;
         }
     }
     if (sink->watch >= 0) {
-        if (sink->start < sink->end)
+        if (sink->start < sink->end) /* Readable is what an epoll becomes when something in it is ready. */
             uv_poll_start(&sink->poll, UV_READABLE, when_ready);
         else
             uv_poll_stop(&sink->poll);
@@ -80,6 +83,7 @@ static ls_status watch_descriptor(launch_sink *sink, uv_loop_t *loop) {
     sink->watch = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : epoll_create1(EPOLL_CLOEXEC);
     if (sink->watch < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot watch the output");
     struct epoll_event event = {.events = EPOLLOUT};
+    /* EPERM: a file, or /dev/null, which is always ready. */
     if (epoll_ctl(sink->watch, EPOLL_CTL_ADD, sink->descriptor, &event) != 0) {
         close(sink->watch);
         sink->watch = -1;
@@ -121,6 +125,7 @@ static void append(launch_sink *sink, const char *text, size_t bytes) {
 void launch_sink_put(launch_sink *sink, const char *label, const char *text, size_t bytes, const char *end) {
     const size_t label_bytes = strlen(label), end_bytes = strlen(end), needed = label_bytes + bytes + end_bytes;
     if (sink->is_broken) return;
+    /* Moved to the front now and then, rather than a ring: each write is one piece. */
     if (sink->end + needed > SINK_BYTES) {
         memmove(sink->bytes, sink->bytes + sink->start, sink->end - sink->start);
         sink->end -= sink->start;

@@ -32,6 +32,7 @@ typedef struct watch_state {
 } watch_state;
 
 static void note(watch_state *state, pid_t message) {
+    /* As many as there may be ranks. */
     if (message > 0 && state->count < MOST_SESSIONS) state->sessions[state->count++] = message;
     for (int i = 0; message < 0 && i < state->count; i++)
         if (state->sessions[i] == -message) state->sessions[i--] = state->sessions[--state->count];
@@ -39,6 +40,7 @@ static void note(watch_state *state, pid_t message) {
 
 static void strike_at(void *context, const launch_process *process) {
     watch_state *state = context;
+    /* The watcher carries the job's identity as well. */
     if (process->is_zombie || process->pid == getpid()) return;
     bool is_ours = false;
     for (int i = 0; i < state->count && !is_ours; i++) is_ours = process->session == state->sessions[i];
@@ -50,6 +52,7 @@ static void strike_at(void *context, const launch_process *process) {
 /* Passes over all processes until one finds none: a process may fork while it is struck. */
 static void strike(watch_state *state) {
     const int64_t deadline_ns = ls_deadline_after_ms(STRIKE_LIMIT_MS);
+    /* Whole groups first, at once: fewer are left to fork while the list is read. */
     for (int i = 0; i < state->count; i++) kill(-state->sessions[i], SIGKILL);
     do {
         state->struck = 0;
@@ -63,6 +66,7 @@ static _Noreturn void watch(int control, const char *job) {
     prctl(PR_SET_NAME, "lockstep-watch");
     const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3; i++) dup2(nowhere, i);
+    /* Then all else is closed in one call, whatever the launcher had open. */
     dup2(control, 3);
     closefrom(4);
     watch_state state = {.job = job};
@@ -70,6 +74,7 @@ static _Noreturn void watch(int control, const char *job) {
         pid_t message = 0;
         const ssize_t bytes = read(3, &message, sizeof message);
         if (bytes < 0 && errno == EINTR) continue;
+        /* The end of the pipe, without a dismissal: the launcher is dead. */
         if (bytes != (ssize_t)sizeof message) break;
         if (message == 0) _exit(0); /* dismissed */
         note(&state, message);

@@ -34,12 +34,14 @@ static bool is_program(const char *path) {
 /* Looks along PATH; NULL when it is nowhere there. */
 static char *search(const char *name) {
     const char *folders = ls_env_text("PATH");
+    /* As a shell does without a PATH. */
     if (!folders) folders = "/usr/local/bin:/usr/bin:/bin";
     for (const char *at = folders;; at++) {
         const size_t length = strcspn(at, ":");
         const size_t bytes = length + strlen(name) + 3;
         char *path = ls_alloc(bytes);
         if (!path) return NULL;
+        /* An empty entry of PATH means the current folder. */
         snprintf(path, bytes, "%.*s/%s", length ? (int)length : 1, length ? at : ".", name);
         if (is_program(path)) return path;
         ls_free(path);
@@ -72,9 +74,11 @@ ls_status launch_find_program(const char *name, char **path, int *exit_code) {
 static _Noreturn void become_program(const launch_start *start, pid_t launcher, int report) {
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    /* As if the death signal had come in time. */
     if (getppid() != launcher) _exit(128 + SIGKILL);
     const struct sigaction standard = {.sa_handler = SIG_DFL};
     if (!start->ignores_pipe_signal) sigaction(SIGPIPE, &standard, NULL);
+    /* The launcher has raised its own; a program with select() must not find numbers past 1024. */
     setrlimit(RLIMIT_NOFILE, &start->descriptors);
     const int wanted[3] = {start->input, start->output, start->error_output};
     bool is_ready = true;
@@ -92,6 +96,7 @@ static int read_report(int report) {
     ssize_t bytes;
     do bytes = read(report, &failure, sizeof failure);
     while (bytes < 0 && errno == EINTR);
+    /* exec closes its end of the pipe, as it does with all that is close-on-exec. */
     return bytes == (ssize_t)sizeof failure ? failure : 0;
 }
 
@@ -107,6 +112,7 @@ ls_status launch_worker_start(const launch_start *start, pid_t *started) {
     if (pid > 0) failure = read_report(report[0]);
     close(report[0]);
     if (pid < 0) return ls_fail_errno(LS_ERR_IO, failure, "cannot start a process; raise the limit on processes");
+    /* It has ended already, in _exit; only its number is still ours. */
     if (failure) {
         waitpid(pid, NULL, 0);
         const ls_status status = failure == ENOMEM || failure == EAGAIN ? LS_ERR_IO : LS_ERR_ARGUMENT;

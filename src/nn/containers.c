@@ -46,6 +46,7 @@ static ls_module **place(builder *made) {
 static bool add(builder *made, const char *name, ls_status status) {
     made->status = status;
     if (status != LS_OK) return false;
+    /* Counted only now: `children` is closed up to here when a later one fails. */
     made->children[made->count++].name = name;
     return true;
 }
@@ -72,6 +73,7 @@ ls_status ls_mlp_create(ls_module **module, const ls_layer_options *options) {
 
 /* Two halvings take 28 to 7, so that fc1 sees 64 x 7 x 7 = 3136 values. */
 ls_status ls_lenet_create(ls_module **module, const ls_layer_options *options) {
+    /* Convolutions have options of their own; what the two have in common is handed on. */
     const ls_layer_options chosen = options ? *options : (ls_layer_options){0};
     const ls_conv2d_options conv = {.dtype = chosen.dtype, .without_bias = chosen.without_bias, .padding = 2};
     builder made = {0};

@@ -31,6 +31,7 @@ static ls_status run(ls_module *module, ls_tensor *const *inputs, int input_coun
 /* The hook may hand out another tensor: a view that marks the tape. */
 static ls_status run_after(ls_module *module, ls_tensor **outputs, int output_count) {
     for (int i = 0; i < output_count && module->hooks.after; i++) {
+        /* In order, on all ranks alike: the hook may communicate. */
         outputs[i] = module->hooks.after(module->hooks.context, outputs[i]);
         if (!outputs[i]) return autograd_failure_behind_null("a hook after a module's forward");
     }
@@ -69,6 +70,7 @@ ls_tensor *ls_module_forward(ls_module *module, ls_tensor *input) {
 ls_status nn_module_set_hooks(ls_module *module, const nn_hooks *hooks) {
     if (hooks && module->has_hooks)
         return ls_fail(LS_ERR_STATE, "module: it is wrapped already; close the other wrap first");
+    /* A flag beside the table, since a hook may have only one of the two functions. */
     module->has_hooks = hooks != NULL;
     module->hooks = hooks ? *hooks : (nn_hooks){0};
     return LS_OK;

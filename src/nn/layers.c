@@ -13,6 +13,7 @@ ls_status nn_draw_uniform(ls_tensor *tensor, double bound) {
     void *values = ls_alloc_array((size_t)count, ls_dtype_size(ls_tensor_dtype(tensor)));
     if (!values) return LS_ERR_MEMORY;
     for (int64_t i = 0; i < count; i++) {
+        /* Drawn in double for either type: one seed gives one net, rounded or not. */
         const double value = bound * (2 * random_next_uniform() - 1);
         if (ls_tensor_dtype(tensor) == LS_F32)
             ((float *)values)[i] = (float)value;
@@ -79,9 +80,11 @@ static ls_status linear_forward(void *context, ls_module *self, ls_tensor *const
 
 ls_status ls_linear_create(ls_module **module, int64_t in, int64_t out, const ls_layer_options *options) {
     const ls_layer_options chosen = options ? *options : (ls_layer_options){0};
+    /* On every way out but the last the handle is NULL. */
     *module = NULL;
     ls_module *made = NULL;
     LS_TRY(check_dtype("ls_linear_create", chosen.dtype));
+    /* No context: all that a linear layer needs to know are its parameters' shapes. */
     LS_TRY(nn_module_create_layer(&made, linear_forward, NULL, 0));
     const ls_status status =
         add_weight_and_bias(made, chosen.dtype, 2, (int64_t[]){out, in}, LS_LAYOUT_PLAIN, !chosen.without_bias);

@@ -74,6 +74,7 @@ static ls_status add_child(ls_module *parent, const ls_child *child, int index) 
     char number[16];
     snprintf(number, sizeof number, "%d", index);
     const char *name = child->name ? child->name : number;
+    /* Two parents would each close it. */
     if (child->module->parent)
         return ls_fail(LS_ERR_STATE, "module: the child \"%s\" already belongs to a module; create one for each place",
                        name);
@@ -91,6 +92,7 @@ static ls_status add_child(ls_module *parent, const ls_child *child, int index) 
 static void close_all(const ls_child *children) {
     for (int i = 0; children && children[i].module; i++) {
         ls_module *child = children[i].module;
+        /* A handle that was given twice is one module: closed once. */
         bool is_repeated = false;
         for (int j = 0; j < i; j++) is_repeated |= children[j].module == child;
         if (!is_repeated && !child->parent) ls_module_close(&child);
@@ -99,6 +101,7 @@ static void close_all(const ls_child *children) {
 
 /* Depth first, a parent before its children. */
 static void number_modules(ls_module *module, uint32_t *next) {
+    /* Dropout draws depend on it: a net that is built in the same way draws in the same way, on every rank. */
     module->order = (*next)++;
     for (int i = 0; i < module->child_count; i++) number_modules(module->children[i].module, next);
 }
@@ -106,6 +109,7 @@ static void number_modules(ls_module *module, uint32_t *next) {
 ls_status ls_module_create(ls_module **module, const ls_module_callbacks *callbacks, const ls_child *children) {
     *module = NULL;
     const int count = count_children(children);
+    /* The children are the caller's no longer, whatever happens: so nothing returns before they have an owner. */
     ls_module *made = callbacks && callbacks->forward ? ls_alloc(sizeof *made) : NULL;
     if (made && count > 0) made->children = ls_alloc_array((size_t)count, sizeof made->children[0]);
     if (!made || (count > 0 && !made->children)) {
@@ -181,6 +185,7 @@ static ls_status add_tensor(ls_module *module, nn_kind kind, const char *name, l
     }
     nn_table *table = &module->own[kind];
     ls_status status = check_name(module, name);
+    /* Before the tensor is entered: one that cannot have gradients is refused. */
     if (status == LS_OK && kind == NN_PARAMETERS) status = ls_tensor_set_requires_grad(tensor, true);
     if (status == LS_OK) status = append_row(table, name, tensor);
     if (status != LS_OK) {
@@ -190,6 +195,7 @@ static ls_status add_tensor(ls_module *module, nn_kind kind, const char *name, l
     /* The tables above must know the tensor, or the module must not. */
     status = nn_tables_refresh(module);
     if (status != LS_OK) {
+        /* Out again, and the hold on it let go: handed over is handed over. */
         nn_row *row = &table->rows[--table->count];
         ls_free(row->name);
         ls_tensor_close(&row->tensor);

@@ -66,6 +66,7 @@ ls_status nn_tables_refresh(ls_module *module) {
     const ls_module *below = NULL;
     for (ls_module *level = module; level && status == LS_OK; below = level, level = level->parent)
         for (int kind = 0; kind < NN_KINDS && status == LS_OK; kind++) status = make_fresh(level, below, (nn_kind)kind);
+    /* Either all levels name the tensor, or none does. */
     for (ls_module *level = module; level; level = level->parent) {
         for (int kind = 0; kind < NN_KINDS; kind++) {
             nn_table_clear(status == LS_OK ? &level->tree[kind] : &level->fresh[kind], false);
@@ -78,6 +79,7 @@ ls_status nn_tables_refresh(ls_module *module) {
 }
 
 static const nn_row *row_of(const ls_module *module, nn_kind kind, int index) {
+    /* An index out of range is a loop's mistake in the caller: NULL and a sentence, not a crash. */
     if (module && index >= 0 && index < module->tree[kind].count) return &module->tree[kind].rows[index];
     ls_fail(LS_ERR_ARGUMENT, "module: there is no %s %d; the module has %d",
             kind == NN_PARAMETERS ? "parameter" : "buffer", index, module ? module->tree[kind].count : 0);

@@ -12,6 +12,8 @@ static ls_status apply(const ls_optim *optim, const optim_update *update) {
                                  .beta2 = options->beta2,
                                  .eps = options->eps,
                                  .weight_decay = options->weight_decay,
+                                 /* Of this parameter: one that had no gradient in some steps has a smaller count,
+                                  * as in PyTorch. */
                                  .update = update->update};
     return update->kernels->adamw_step(update->count, &adamw, update->gradient, update->weight, update->states[0],
                                        update->states[1]);
@@ -22,6 +24,7 @@ static const optim_rule rule = {
 
 static ls_adamw_options with_defaults(const ls_adamw_options *given) {
     ls_adamw_options options = *given;
+    /* A zero is "not given": that beta1 itself cannot be 0 is the price of structs whose zeroes are the defaults. */
     if (options.beta1 == 0) options.beta1 = 0.9;
     if (options.beta2 == 0) options.beta2 = 0.999;
     if (options.eps == 0) options.eps = 1e-8;
@@ -29,6 +32,7 @@ static ls_adamw_options with_defaults(const ls_adamw_options *given) {
 }
 
 static ls_status check(const ls_adamw_options *options) {
+    /* Finite and in range, here and once: what a step then makes of them is a number. */
     LS_TRY(optim_check("AdamW", "lr", options->lr, options->lr > 0 && isfinite(options->lr), "a positive number"));
     LS_TRY(optim_check("AdamW", "beta1", options->beta1, options->beta1 > 0 && options->beta1 < 1,
                        "between 0 and 1 (0 means 0.9)"));
@@ -46,6 +50,7 @@ ls_status ls_adamw_create(ls_optim **optim, ls_module *module, const ls_adamw_op
     *optim = NULL;
     const ls_adamw_options filled = with_defaults(options);
     LS_TRY(check(&filled));
+    /* State is made now, so that steps allocate nothing. */
     LS_TRY(optim_create(optim, module, &rule, filled.lr));
     (*optim)->options.adamw = filled;
     return LS_OK;

@@ -20,6 +20,7 @@ ls_status optim_check(const char *rule, const char *option, double value, bool i
 /* "<parameter>.<state>"; NULL with the error set. */
 static char *join_names(const char *parameter, const char *state) {
     const size_t bytes = strlen(parameter) + strlen(state) + 2;
+    /* As a checkpoint calls it, behind its own prefix. */
     char *const name = ls_alloc_raw(bytes);
     if (name) snprintf(name, bytes, "%s.%s", parameter, state);
     return name;
@@ -43,6 +44,7 @@ static ls_status adopt(ls_optim *optim, ls_module *module, int p) {
         return ls_fail_within(is_type ? LS_ERR_UNSUPPORTED : LS_ERR_ENVIRONMENT, "%s on the parameter %s",
                               optim->rule->name, name);
     }
+    /* The module may be closed first. */
     optim->parameters[p] = ls_tensor_keep(parameter);
     for (int k = 0; k < optim->rule->state_count; k++) {
         const int i = p * optim->rule->state_count + k;
@@ -62,6 +64,7 @@ ls_status optim_create(ls_optim **optim, ls_module *module, const optim_rule *ru
     made->lr = lr;
     made->parameter_count = ls_module_parameter_count(module);
 
+    /* Arrays of nothing are fine: a module without parameters, a rule without state. */
     const size_t parameters = (size_t)made->parameter_count, states = parameters * (size_t)rule->state_count;
     ls_status status = LS_ERR_MEMORY;
     if (!(made->parameters = ls_alloc_array(parameters, sizeof(ls_tensor *)))) goto out;
@@ -98,6 +101,7 @@ void ls_optim_close(ls_optim **optim) {
 
 static ls_status update_parameter(ls_optim *optim, int p, const ls_tensor *gradient) {
     ls_tensor *const parameter = optim->parameters[p];
+    /* The mutable address tells caches of packed weights that these are old. */
     optim_update update = {.kernels = kernels_for(ls_tensor_dtype(parameter)),
                            .count = (size_t)ls_tensor_numel(parameter),
                            .update = optim->updates[p] + 1,
@@ -107,16 +111,19 @@ static ls_status update_parameter(ls_optim *optim, int p, const ls_tensor *gradi
         update.states[k] = ls_tensor_data_mut(optim->states[p * optim->rule->state_count + k]);
     }
     LS_TRY(optim->rule->apply(optim, &update));
+    /* Counted for each parameter: those without a gradient stay where they are. */
     optim->updates[p]++;
     return LS_OK;
 }
 
 ls_status ls_optim_step(ls_optim *optim) {
     if (!optim) return ls_fail(LS_ERR_ARGUMENT, "ls_optim_step: the optimizer is NULL; create it first");
+    /* The step's first error is what is returned: gradients of a failed step are undefined, on all ranks alike. */
     LS_TRY(ls_step_status());
     const int64_t start_ns = ls_now_ns();
     for (int p = 0; p < optim->parameter_count; p++) {
         const ls_tensor *const gradient = ls_tensor_grad(optim->parameters[p]);
+        /* Without one neither momentum nor decay moves it: what no rank used stays equal on all. */
         if (gradient) LS_TRY(update_parameter(optim, p, gradient));
     }
     trace_span("optimizer", optim->rule->name, start_ns, ls_now_ns());
@@ -124,6 +131,7 @@ ls_status ls_optim_step(ls_optim *optim) {
 }
 
 void ls_optim_zero_grad(ls_optim *optim) {
+    /* Forgotten, not zeroed: the next backward stores where it would have added. */
     for (int p = 0; optim && p < optim->parameter_count; p++) ls_tensor_zero_grad(optim->parameters[p]);
 }
 
@@ -139,6 +147,7 @@ void ls_optim_set_lr(ls_optim *optim, double lr) {
 
 void ls_step_schedule_apply(const ls_step_schedule *schedule, ls_optim *optim, int epoch) {
     const int drops = schedule->step_epochs > 0 ? epoch / schedule->step_epochs : 0;
+    /* From the base each time, not from the last rate: resuming in any epoch gives the same. */
     ls_optim_set_lr(optim, schedule->base_lr * pow(schedule->gamma, drops));
 }
 

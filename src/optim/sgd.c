@@ -11,6 +11,7 @@ static ls_status apply(const ls_optim *optim, const optim_update *update) {
                              .momentum = optim->options.sgd.momentum,
                              .weight_decay = optim->options.sgd.weight_decay,
                              .nesterov = optim->options.sgd.nesterov,
+                             /* PyTorch starts momentum at the first gradient, not at zero. */
                              .is_first = update->update == 1};
     return update->kernels->sgd_step(update->count, &sgd, update->gradient, update->weight, update->states[0]);
 }
@@ -33,6 +34,7 @@ ls_status ls_sgd_create(ls_optim **optim, ls_module *module, const ls_sgd_option
         return ls_fail(LS_ERR_ARGUMENT, "ls_sgd_create: optim and options must not be NULL (set .lr)");
     *optim = NULL;
     LS_TRY(check(options));
+    /* Without momentum there is no state: neither in memory nor in checkpoints. */
     LS_TRY(optim_create(optim, module, options->momentum > 0 ? &with_momentum : &plain, options->lr));
     (*optim)->options.sgd = *options;
     return LS_OK;

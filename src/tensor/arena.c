@@ -52,6 +52,7 @@ static pthread_key_t end_key; /* only for its destructor: runs when a thread tha
 static bool has_key;
 
 static int class_of(size_t bytes) {
+    /* Of the last byte rather than the count: a power of two then falls into the class that it fills. */
     const size_t last = bytes > 0 ? bytes - 1 : 0;
     if (last < (size_t)1 << (SMALL_STEP_LOG2 + STEPS_LOG2)) return (int)(last >> SMALL_STEP_LOG2);
     const int top = 63 - __builtin_clzll(last);                                   /* the doubling, */
@@ -67,6 +68,7 @@ static size_t class_bytes(int size_class) {
 }
 
 static void push(block *item, block **list) {
+    /* Last in, first out: what was given back last is in the cache still. */
     item->next = *list;
     *list = item;
 }
@@ -83,6 +85,7 @@ static void collect_returned(arena *own) {
 }
 
 static void collect_if_any(arena *own) {
+    /* A block that comes back this moment is found at the next call. */
     if (!atomic_load_explicit(&own->has_returned, memory_order_relaxed)) return;
     ls_mutex_lock(&own->lock);
     collect_returned(own);
@@ -98,6 +101,7 @@ static void destroy(arena *own) {
  * orphan. */
 static void retire(void *argument) {
     arena *own = argument;
+    /* Destructors of other thread-specific data may still give blocks: they count as given from abroad. */
     here = NULL;
     ls_mutex_lock(&own->lock);
     collect_returned(own);
@@ -108,6 +112,7 @@ static void retire(void *argument) {
         }
     }
     own->is_orphan = true;
+    /* Decided under the lock: of this thread and those that hold blocks, exactly one sees the last. */
     const bool is_last = own->live == 0;
     ls_mutex_unlock(&own->lock);
     if (is_last) destroy(own);
@@ -116,6 +121,7 @@ static void retire(void *argument) {
 static void retire_if_idle(arena *own) {
     collect_if_any(own);
     if (own->live > 0) return;
+    /* The arena goes now: its thread's end must not find it. */
     pthread_setspecific(end_key, NULL);
     retire(own);
 }
@@ -150,6 +156,7 @@ static block *take_block(arena *own, int size_class) {
         own->free[size_class] = item->next;
         return item;
     }
+    /* Of the whole class, so that any later request of the class fits into it. */
     item = ls_alloc_raw(sizeof *item + class_bytes(size_class));
     if (item) *item = (block){.owner = own, .size_class = size_class};
     return item;
@@ -165,6 +172,7 @@ void *arena_take(size_t bytes) {
     collect_if_any(own);
     block *item = take_block(own, class_of(bytes));
     if (!item) {
+        /* An arena that was opened for this request alone would be kept for nothing. */
         retire_if_idle(own);
         return NULL;
     }
@@ -184,6 +192,7 @@ static void give_abroad(block *item) {
     bool is_last = false;
     ls_mutex_lock(&owner->lock);
     if (owner->is_orphan) {
+        /* Its arena's lists go with no thread any more. */
         ls_free(item);
         is_last = --owner->live == 0;
     } else {

@@ -31,6 +31,7 @@ ls_status ls_tensor_copy_in(ls_tensor *tensor, const void *values) {
     case LS_LAYOUT_NHWC: kernels_transpose(size, dims[0], dims[1], dims[2] * dims[3], values, tensor->data); break;
     case LS_LAYOUT_HWIO: kernels_reverse_dims(size, dims[0], dims[1], dims[2] * dims[3], values, tensor->data); break;
     }
+    /* After the write: a cache that was filled meanwhile is not taken for the new content. */
     tensor_touch(tensor);
     return LS_OK;
 }

@@ -43,6 +43,7 @@ static bool is_tensor_dtype(ls_dtype dtype) {
 
 /* Fills in the shape of a new handle; its size in bytes fits into a ptrdiff_t. */
 static ls_status set_shape(ls_tensor *tensor, ls_dtype dtype, int ndim, const int64_t *dims, ls_layout layout) {
+    /* Every later function may rely on the four types, and says nothing of the others. */
     if (!is_tensor_dtype(dtype))
         return ls_fail(LS_ERR_ARGUMENT, "tensor: elements of type %s are not supported; use f32, f64, i64 or u8",
                        ls_dtype_name(dtype));
@@ -59,6 +60,7 @@ static ls_status set_shape(ls_tensor *tensor, ls_dtype dtype, int ndim, const in
         if (dims[i] < 0)
             return ls_fail(LS_ERR_ARGUMENT, "tensor: dim %d is %lld; dims are not negative", i, (long long)dims[i]);
         if (dims[i] == 0) is_empty = true;
+        /* From here on no product of dims, in whatever order, can overflow. */
         if (__builtin_mul_overflow(bytes, dims[i] > 0 ? dims[i] : 1, &bytes))
             return ls_fail(LS_ERR_ARGUMENT,
                            "tensor: the product of the dims, at dim %d of %lld, is past what memory can hold", i,
@@ -74,6 +76,7 @@ static ls_status set_shape(ls_tensor *tensor, ls_dtype dtype, int ndim, const in
 
 /* A handle with its shape, without storage. */
 static ls_status make_handle(ls_tensor **tensor, ls_dtype dtype, int ndim, const int64_t *dims, ls_layout layout) {
+    /* Checked on the stack first: a wrong shape costs no memory. */
     ls_tensor shape = {0};
     LS_TRY(set_shape(&shape, dtype, ndim, dims, layout));
     ls_tensor *made = arena_take(sizeof *made);
@@ -87,6 +90,7 @@ static ls_status make_handle(ls_tensor **tensor, ls_dtype dtype, int ndim, const
 /* The address stands in the handle too: every op reads it. */
 static void set_storage(ls_tensor *tensor, tensor_storage *storage) {
     tensor->storage = storage;
+    /* It never moves while the storage lives. */
     tensor->data = storage->data;
 }
 
@@ -109,6 +113,7 @@ ls_status tensor_create_raw(ls_tensor **tensor, ls_dtype dtype, int ndim, const 
 
 ls_status ls_tensor_create_layout(ls_tensor **tensor, ls_dtype dtype, int ndim, const int64_t *dims, ls_layout layout) {
     LS_TRY(tensor_create_raw(tensor, dtype, ndim, dims, layout));
+    /* Here rather than in the arena: what ops make is written whole, and need not be zeroed before. */
     memset((*tensor)->data, 0, tensor_bytes(*tensor));
     return LS_OK;
 }
@@ -144,6 +149,7 @@ ls_status tensor_create_view(ls_tensor **view, const ls_tensor *tensor, int ndim
     *view = NULL;
     ls_tensor *made = NULL;
     LS_TRY(make_handle(&made, tensor->dtype, ndim, dims, layout));
+    /* Our own mistake, not the user's: checked since it would read past the end. */
     if (made->numel != tensor->numel) {
         arena_give(made);
         return ls_fail(LS_ERR_ARGUMENT, "tensor: a view of %lld elements over %lld", (long long)made->numel,

@@ -23,11 +23,13 @@
 static ls_status make_directories(char *path) {
     for (char *end = path + 1;; end++) {
         if (*end != '/' && *end != '\0') continue;
+        /* Parent by parent, in the text itself. */
         const char after = *end;
         *end = '\0';
         const int result = ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOSPC, -1) : mkdir(path, 0777);
         const int failure = errno;
         struct stat found;
+        /* Another rank may have made it a moment ago, which is as good. */
         const bool is_there = result == 0 || (stat(path, &found) == 0 && S_ISDIR(found.st_mode));
         if (!is_there)
             return ls_fail_errno(LS_ERR_IO, failure,
@@ -86,6 +88,7 @@ static void flush(trace_sink *sink) {
 
 void trace_sink_add(trace_sink *sink, const char *event, size_t bytes) {
     const bool is_first = sink->written == 0 && sink->used == 0;
+    /* Events are far smaller than the buffer. */
     if (sink->used + bytes + 2 > BUFFER_BYTES) flush(sink);
     memcpy(sink->buffer + sink->used, is_first ? "[\n" : ",\n", 2);
     memcpy(sink->buffer + sink->used + 2, event, bytes);

@@ -63,6 +63,7 @@ static trace *trace_here(void) {
     ls_context *context = ls_context_here();
     trace *self = (trace *)context->trace;
     if (!self) return NULL;
+    /* A system call, but a short one; and only where a trace is under way. */
     const bool is_forked = self->owner != getpid();
     /* Relaxed: a hint that orders nothing. */
     if (!is_forked && !atomic_load_explicit(&self->is_stopped, memory_order_relaxed)) return self;
@@ -91,11 +92,13 @@ static int find_line(trace *self, const char *track) {
     LS_ASSERT_HELD(&self->lock);
     const pid_t thread = track ? 0 : gettid();
     char name[sizeof self->lines[0].name] = "";
+    /* Cut to what the table keeps, so that it is compared as it stands there. */
     if (track) snprintf(name, sizeof name, "%s", track);
     for (int i = 0; i < self->line_count; i++) {
         const line *known = &self->lines[i];
         if (known->thread == thread && (!track || strcmp(known->name, name) == 0)) return i;
     }
+    /* A program of very many threads: its picture is crowded, but nothing is lost. */
     if (self->line_count == LINE_LIMIT) return LINE_LIMIT - 1;
 
     line *fresh = &self->lines[self->line_count];
@@ -172,6 +175,7 @@ ls_status ls_trace_stop(void) {
     ls_mutex_unlock(&self->lock);
 
     ls_context_here()->trace = NULL;
+    /* Spans that are open when the trace stops have no end in it. */
     spans.depth = 0;
     ls_held_release(&self->held);
     return status;

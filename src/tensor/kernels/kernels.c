@@ -24,6 +24,7 @@ static ls_kernels onednn_f32;
 static pthread_once_t onednn_once = PTHREAD_ONCE_INIT;
 
 static void fill_onednn(void) {
+    /* Entries that oneDNN does not serve stay the plain loops. */
     onednn_f32 = *reference_f32();
     onednn_overwrite(&onednn_f32);
 }
@@ -57,6 +58,8 @@ static void read_wish(void) {
     } else if (strcmp(text, "reference") == 0) {
         wish = REFERENCE;
     } else {
+        /* A word that is not known is an error of the first op: a job that trains on other kernels than asked for
+         * is worse. */
         wish = strcmp(text, "onednn") == 0 ? ONEDNN : UNKNOWN;
     }
 }

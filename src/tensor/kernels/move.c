@@ -17,6 +17,7 @@ static inline __attribute__((always_inline)) void transpose(size_t bytes, int64_
                                                             int64_t to_stride) {
     for (int64_t row0 = 0; row0 < rows; row0 += TILE) {
         for (int64_t column0 = 0; column0 < columns; column0 += TILE) {
+            /* One side is read along its rows, the other written across them: in a tile both stay near. */
             const int64_t row1 = smaller(rows, row0 + TILE), column1 = smaller(columns, column0 + TILE);
             for (int64_t column = column0; column < column1; column++) {
                 for (int64_t row = row0; row < row1; row++) {
@@ -30,6 +31,7 @@ static inline __attribute__((always_inline)) void transpose(size_t bytes, int64_
 
 static void transpose_any(size_t bytes, int64_t rows, int64_t columns, const char *from, int64_t from_stride, char *to,
                           int64_t to_stride) {
+    /* Each size is compiled for itself, with moves of that width. */
     switch (bytes) {
     case 1: transpose(1, rows, columns, from, from_stride, to, to_stride); break;
     case 2: transpose(2, rows, columns, from, from_stride, to, to_stride); break;

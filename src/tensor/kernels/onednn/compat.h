@@ -11,11 +11,13 @@ typedef dnnl_memory_desc_t layout;
 
 typedef const dnnl_memory_desc_t *layout_ref;
 
+/* 2.6 passes descriptors by address, and a missing bias is NULL. */
 static inline layout_ref layout_view(const layout *owned) {
     return owned->ndims == 0 ? NULL : owned;
 }
 
 static inline void layout_close(layout *owned) {
+    /* The struct is all there is: nothing to free. */
     owned->ndims = 0;
 }
 
@@ -30,6 +32,7 @@ static inline dnnl_status_t append_sum(dnnl_post_ops_t post_ops) {
 static inline dnnl_status_t describe_matmul(dnnl_primitive_desc_t *made, dnnl_engine_t engine, layout_ref a,
                                             layout_ref b, layout_ref bias, layout_ref y,
                                             const_dnnl_primitive_attr_t attributes) {
+    /* 2.6 describes in two steps: the operation, then the operation on an engine. */
     dnnl_matmul_desc_t operation;
     const dnnl_status_t status = dnnl_matmul_desc_init(&operation, a, b, bias, y);
     return status ? status : dnnl_primitive_desc_create(made, &operation, attributes, engine, NULL);
@@ -68,6 +71,7 @@ static inline dnnl_status_t describe_conv_backward_weight(dnnl_primitive_desc_t 
 
 #else
 
+/* 3.x hands out pointers to something that it owns. */
 typedef const_dnnl_memory_desc_t layout_ref;
 
 static inline layout_ref layout_view(const layout *owned) {
@@ -84,6 +88,7 @@ static inline dnnl_status_t layout_tagged(layout *made, int ndims, const dnnl_di
 }
 
 static inline dnnl_status_t append_sum(dnnl_post_ops_t post_ops) {
+    /* No zero point, and the type of what is there: as 2.6 has it. */
     return dnnl_post_ops_append_sum(post_ops, 1.0F, 0, dnnl_data_type_undef);
 }
 

@@ -10,6 +10,7 @@
 #include "tensor/kernels/onednn/session.h"
 #include "tensor/kernels/reference/reference.h"
 
+/* Apart from linear.c's: plans of both are looked up in one list. */
 enum { CONV_FORWARD = 16, CONV_FORWARD_BIAS, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHT };
 
 /* How the arrays lie; `w` is oneDNN's choice, `hwio` ours. */
@@ -42,6 +43,7 @@ static ls_status layouts_open(layouts *l, const kernels_conv2d *s, bool has_bias
     const dnnl_dims_t y = {s->batch, s->out_channels, kernels_conv2d_out_height(s), kernels_conv2d_out_width(s)};
     const dnnl_dims_t b = {s->out_channels};
     dnnl_status_t refused = layout_tagged(&l->x, 4, x, dnnl_nhwc);
+    /* "any": oneDNN chooses, and the primitive's description tells afterwards. */
     if (!refused) refused = layout_tagged(&l->w, 4, w, dnnl_format_tag_any);
     if (!refused) refused = layout_tagged(&l->hwio, 4, w, dnnl_hwio);
     if (!refused) refused = layout_tagged(&l->y, 4, y, dnnl_nhwc);
@@ -66,6 +68,7 @@ static ls_status describe(session *here, int64_t operation, const kernels_conv2d
         refused =
             describe_conv_backward_weight(description, here->engine, x, w, y, strides, padding, forward, attributes);
     } else {
+        /* It is what was asked for, not only the hint. */
         *description = forward;
         forward = NULL;
     }
@@ -83,6 +86,7 @@ static ls_status create_calls(session *here, plan *made, const layouts *l, const
         LS_TRY(call_create(here, &made->main, description, 3,
                            (const int[]){DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS},
                            (const layout_ref[]){x, y, dw}));
+        /* Both ways out: the first contribution is stored, later ones are added. */
         LS_TRY(call_create_move(here, &made->store, dw, hwio, false));
         return call_create_move(here, &made->add, dw, hwio, true);
     }
@@ -151,6 +155,7 @@ static ls_status weight_gradient(const kernels_conv2d *shape, const void *x, con
     LS_TRY(session_here(&here));
     const plan_key key = key_of(CONV_BACKWARD_WEIGHT, shape);
     LS_TRY(session_plan(here, &key, build, &found));
+    /* One piece of scratch for both: the gradient in front, the primitive's own behind it. */
     const size_t gradient_bytes = (found->weight_bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
     LS_TRY(session_scratch(here, gradient_bytes + found->main.scratch_bytes, &scratch));
     LS_TRY(call_run(here, &found->main, (const void *const[]){x, dy, scratch}, (char *)scratch + gradient_bytes));

@@ -23,11 +23,14 @@ typedef struct product {
 static product product_of(const plan_key *key) {
     const int64_t batch = key->sizes[0], in = key->sizes[1], out = key->sizes[2];
     switch (key->operation) {
+    /* dx = dy w: both as they lie. */
     case LINEAR_BACKWARD_DATA: return (product){.rows = batch, .inner = out, .columns = in};
+    /* dw = dy^T x: the batch is what is summed over. */
     case LINEAR_BACKWARD_WEIGHT: return (product){.rows = out, .inner = batch, .columns = in, .a_is_transposed = true};
     case LINEAR_BACKWARD_WEIGHT_ADD:
         return (product){.rows = out, .inner = batch, .columns = in, .a_is_transposed = true, .adds = true};
     default:
+        /* y = x w^T + b: w lies [out][in], which is the transposed operand. */
         return (product){.rows = batch,
                          .inner = in,
                          .columns = out,
@@ -46,6 +49,7 @@ static ls_status build(session *here, plan *made) {
         refused = layout_tagged(&b, 2, (dnnl_dims_t){p.inner, p.columns}, p.b_is_transposed ? dnnl_ba : dnnl_ab);
     }
     if (!refused) refused = layout_tagged(&y, 2, (dnnl_dims_t){p.rows, p.columns}, dnnl_ab);
+    /* A row that is added to each row of y. */
     if (!refused && p.has_bias) refused = layout_tagged(&bias, 2, (dnnl_dims_t){1, p.columns}, dnnl_ab);
 
     ls_status status = onednn_status(refused, "the layouts of a linear layer");

@@ -4,6 +4,7 @@
 #include "tensor/kernels/onednn/session.h"
 
 void onednn_overwrite(ls_kernels *table) {
+    /* What a test or a log calls the table as a whole. */
     table->name = "onednn";
     table->linear_forward = onednn_linear_forward;
     table->linear_backward_data = onednn_linear_backward_data;

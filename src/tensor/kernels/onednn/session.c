@@ -9,6 +9,7 @@
 
 ls_status onednn_status(dnnl_status_t status, const char *what) {
     if (status == dnnl_success) return LS_OK;
+    /* The only status that a user can do something about; the others are mistakes of the shim. */
     if (status == dnnl_out_of_memory) return ls_fail(LS_ERR_MEMORY, "oneDNN was refused memory for %s", what);
     return ls_fail(LS_ERR_INTERNAL, "oneDNN refused %s (its status %d); LOCKSTEP_KERNELS=reference runs without it",
                    what, (int)status);
@@ -29,6 +30,7 @@ static void plan_close(plan *closed) {
 
 static void session_close(void *value) {
     session *const closed = value;
+    /* Clean-up runs from any point of session_open too: what is missing is NULL. */
     if (!closed) return;
     for (int i = 0; i < closed->plan_count; i++) plan_close(closed->plans[i]);
     for (int i = 0; i < closed->pack_count; i++) ls_free(closed->packs[i].data);
@@ -77,6 +79,7 @@ void session_release(void) {
 }
 
 ls_status session_scratch(session *here, size_t bytes, void **memory) {
+    /* Freed before the larger one is taken: its content was for one call only. */
     if (bytes > here->scratch_bytes) {
         ls_free(here->scratch);
         here->scratch = ls_alloc_raw(bytes);
@@ -91,6 +94,7 @@ ls_status session_scratch(session *here, size_t bytes, void **memory) {
 
 /* Where the next plan goes: a free place, else that of the plan longest unused. */
 static int place_for_plan(session *here) {
+    /* A program with ever new shapes must not keep a primitive for each of them. */
     if (here->plan_count < SESSION_PLANS) return here->plan_count++;
     int oldest = 0;
     for (int i = 1; i < SESSION_PLANS; i++) {
@@ -102,6 +106,7 @@ static int place_for_plan(session *here) {
 
 ls_status session_plan(session *here, const plan_key *key, plan_builder *build, plan **found) {
     for (int i = 0; i < here->plan_count; i++) {
+        /* A list is enough: a net has some dozens of shapes, and a kernel takes longer than the search. */
         if (memcmp(&here->plans[i]->key, key, sizeof *key) == 0) {
             *found = here->plans[i];
             (*found)->last_use = ++here->now;
@@ -117,6 +122,7 @@ ls_status session_plan(session *here, const plan_key *key, plan_builder *build, 
         plan_close(made);
         return status;
     }
+    /* Last: a plan that could not be built drives no older one out. */
     here->plans[place_for_plan(here)] = made;
     *found = made;
     return LS_OK;
@@ -127,6 +133,7 @@ ls_status session_plan(session *here, const plan_key *key, plan_builder *build, 
 static void drop_pack(session *here, int index) {
     here->packed_bytes -= here->packs[index].bytes;
     ls_free(here->packs[index].data);
+    /* Order means nothing here; `last_use` says what is old. */
     here->packs[index] = here->packs[--here->pack_count];
 }
 
@@ -165,6 +172,7 @@ ls_status session_pack(session *here, plan *of, const void *weight, uint64_t ver
     LS_TRY(find_pack(here, of, weight, &pack));
     pack->last_use = ++here->now;
     *packed = pack->data;
+    /* The address alone would not do: an optimizer changes weights in place. */
     if (version != 0 && pack->version == version) return LS_OK;
     pack->version = 0; /* while it is half written */
     LS_TRY(call_run(here, &of->store, (const void *const[]){weight, pack->data}, NULL));

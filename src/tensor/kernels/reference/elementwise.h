@@ -18,6 +18,7 @@ static ls_status relu_backward(size_t count, const void *y, const void *dy, void
     real *const to = dx;
     for (size_t i = 0; i < count; i++) {
         const real gradient = above[i]; /* read in any case, so that the loop has no branch */
+        /* Compared this way round, a NaN of the forward lets the gradient through, as in PyTorch. */
         to[i] = output[i] <= 0 ? 0 : gradient;
     }
     return LS_OK;
@@ -47,6 +48,7 @@ static ls_status scale(size_t count, double factor, const void *x, void *y) {
 static ls_status axpy(size_t count, double factor, const void *x, void *y) {
     const real *const from = x;
     real *const to = y;
+    /* With a factor of 1 the product is exact: how gradients are added up. */
     for (size_t i = 0; i < count; i++) to[i] += (real)factor * from[i];
     return LS_OK;
 }
@@ -61,6 +63,7 @@ static ls_status mask_scale(size_t count, double factor, const void *x, const ui
     const real *const from = x;
     real *const to = y;
     for (size_t i = 0; i < count; i++) {
+        /* Computed in any case: a choice between two values is a vector instruction, a branch is not. */
         const real scaled = (real)factor * from[i];
         to[i] = mask[i] ? scaled : 0;
     }

@@ -8,6 +8,7 @@ static ls_status linear_forward(const kernels_linear *shape, const void *x, cons
     const int64_t in = shape->in, out = shape->out;
     for (int64_t n = 0; n < shape->batch; n++) {
         real *const y_row = (real *)y + n * out;
+        /* Outputs come unzeroed from the arena. */
         zero(out, y_row);
         if (b) add_row(out, b, y_row);
         add_matrix_vector(out, in, w, (const real *)x + n * in, y_row);
@@ -33,6 +34,7 @@ static ls_status linear_backward_weight(const kernels_linear *shape, const void 
     for (int64_t n = 0; n < shape->batch; n++) {
         const real *const x_row = (const real *)x + n * in;
         const real *const dy_row = (const real *)dy + n * out;
+        /* Sample after sample: the order of the sum is the batch's, in every run. */
         if (weight) add_outer_product(out, in, dy_row, x_row, weight);
         if (bias) add_row(out, dy_row, bias);
     }

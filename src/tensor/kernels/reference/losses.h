@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 static double total(size_t count, const real *x) {
+    /* In double also for floats: a sum of a million terms keeps its digits. */
     double sum_so_far = 0;
     for (size_t i = 0; i < count; i++) sum_so_far += (double)x[i];
     return sum_so_far;
@@ -46,6 +47,7 @@ static int64_t label_at(ls_dtype label_dtype, const void *labels, int64_t n) {
 }
 
 static ls_status check_labels(int64_t batch, int64_t classes, ls_dtype label_dtype, const void *labels) {
+    /* Labels are data of the user's, read as an index: looked at before anything is written. */
     if (label_dtype != LS_I64 && label_dtype != LS_U8) {
         return ls_fail(LS_ERR_ARGUMENT, "cross-entropy takes labels of type i64 or u8, not %s",
                        ls_dtype_name(label_dtype));
@@ -79,6 +81,7 @@ static ls_status cross_entropy_forward(int64_t batch, int64_t classes, const voi
     for (int64_t n = 0; n < batch; n++) {
         const real *const x_row = (const real *)x + n * classes;
         const double log_sum = softmax_row(classes, x_row, (real *)probabilities + n * classes);
+        /* -log of the probability, without ever taking the logarithm of one that was rounded to 0. */
         losses += log_sum - (double)x_row[label_at(label_dtype, labels, n)];
     }
     *(real *)loss = (real)(losses / (double)batch);

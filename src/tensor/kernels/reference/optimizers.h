@@ -23,6 +23,7 @@ static ls_status sgd_step(size_t count, const kernels_sgd *sgd, const void *dw, 
 }
 
 static ls_status adamw_step(size_t count, const kernels_adamw *adamw, const void *dw, void *w, void *m, void *v) {
+    /* Once a parameter, in double; the loop below is in the parameter's own type. */
     const double correction1 = 1 - pow(adamw->beta1, (double)adamw->update);
     const double correction2 = 1 - pow(adamw->beta2, (double)adamw->update);
     const real keep = (real)(1 - adamw->lr * adamw->weight_decay), step = (real)(adamw->lr / correction1);

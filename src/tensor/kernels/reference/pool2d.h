@@ -9,6 +9,7 @@
 static inline void take_larger(int64_t channels, const real *restrict x, int32_t pixel, real *restrict y,
                                int32_t *restrict argmax) {
     for (int64_t c = 0; c < channels; c++) {
+        /* Both sides in any case, so that the loop has no branch. */
         const bool takes = (x[c] > y[c]) | (x[c] != x[c]);
         y[c] = takes ? x[c] : y[c];
         argmax[c] = takes ? pixel : argmax[c];
@@ -51,6 +52,7 @@ static ls_status max_pool2d_backward(const kernels_pool2d *shape, const void *dy
     const int64_t windows = kernels_pool2d_out_height(shape) * kernels_pool2d_out_width(shape);
     zero(shape->batch * image * channels, dx);
     for (int64_t output = 0; output < shape->batch * windows; output++) {
+        /* Places are counted within the image. */
         real *const dx_image = (real *)dx + output / windows * image * channels;
         for (int64_t c = 0; c < channels; c++) {
             dx_image[argmax[output * channels + c] * channels + c] += ((const real *)dy)[output * channels + c];

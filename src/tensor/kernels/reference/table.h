@@ -17,6 +17,7 @@
 static const ls_kernels table = {
     .name = "reference",
     .version = KERNELS_VERSION,
+    /* A type has no name that a constant could be made of. */
     .dtype = sizeof(real) == sizeof(float) ? LS_F32 : LS_F64,
     .linear_forward = linear_forward,
     .linear_backward_data = linear_backward_data,
