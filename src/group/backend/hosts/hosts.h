@@ -1,7 +1,8 @@
 /* hosts.h: ranks of several hosts, some of which share one: shared memory within each host, TCP between them.
  *
  *   plan.c    which operations of the two backends an operation becomes
- *   op.c      runs them, one after the other
+ *   work.c    what a rank does by itself between them
+ *   op.c      runs all of it, one step after the other
  *   open.c    opens the groups beneath, its table of functions
  *
  * Beneath a group there are up to three, each a state of a backend of its own:
@@ -27,23 +28,49 @@ typedef struct hosts_part {
     uint64_t number; /* of the last operation that it ran for us */
 } hosts_part;
 
-typedef enum hosts_where { HOSTS_WHOLE, HOSTS_WITHIN, HOSTS_LANE, HOSTS_PARTS, HOSTS_DIVIDE = HOSTS_PARTS } hosts_where;
+/* Where a step runs: in a group beneath, or on this rank alone. */
+typedef enum hosts_where {
+    HOSTS_WHOLE,
+    HOSTS_WITHIN,
+    HOSTS_LANE,
+    HOSTS_PARTS,
+    HOSTS_END = HOSTS_PARTS, /* what was combined becomes the result: an average, a short type */
+    HOSTS_LOAD,              /* rows of the user's array become a matrix, in a type that is wide enough to add in */
+    HOSTS_STORE              /* and a matrix becomes rows of the user's array */
+} hosts_where;
 
-/* One step of a plan. HOSTS_DIVIDE: what was summed becomes an average, by ourselves. */
+/* Rows in the user's array: that of rank r begins at element first + r * stride. Nothing lies behind `limit`. */
+typedef struct hosts_rows {
+    size_t first, stride, limit;
+} hosts_rows;
+
+/* One step of a plan; the call's dtype and op are the user's where the step is this rank's own. */
 typedef struct hosts_step {
     hosts_where where;
     group_call call;
+    hosts_rows rows; /* of LOAD and STORE */
 } hosts_step;
 
-#define HOSTS_MOST_LANES 16
+#define HOSTS_MOST_LANES 16 /* that share one array: fewer, larger parts */
 #define HOSTS_MOST_STEPS (3 + HOSTS_MOST_LANES)
+
+/* Steps for the elements (of each row, where there are rows) up to `next`; a plan for those behind follows. */
+typedef struct hosts_steps {
+    hosts_step list[HOSTS_MOST_STEPS];
+    int count; /* 0: the call has no plan, and goes over all ranks */
+    size_t next;
+} hosts_steps;
+
+/* The two halves of a rank's scratch, between which data goes to and fro. */
+#define HOSTS_HALF_BYTES ((size_t)2 << 20)
 
 /* Where a rank is among the others; the numbers are the same on all. */
 typedef struct hosts_place {
     int world_size;
     int host, host_count;
     int index, local_size; /* this rank's among those of its host */
-    int lanes;             /* of the whole group */
+    int lanes;             /* of the whole group: ranks of the smallest host */
+    bool are_hosts_alike;  /* all have as many ranks */
     const int *host_of;    /* [world_size] numbers of hosts */
     int *index_of;         /* [world_size] */
 } hosts_place;
@@ -56,10 +83,11 @@ typedef struct hosts_group {
     _Atomic uint32_t bell;
 
     /* The driver's. */
-    hosts_step steps[HOSTS_MOST_STEPS];
-    int step_count, step; /* of the operation under way; step_count 0: it runs on `whole` */
-    backend_op inner;     /* of the step under way */
-    size_t divided;       /* elements */
+    hosts_steps steps; /* of the operation under way */
+    int step;
+    backend_op inner; /* of the step under way, in a group beneath */
+    size_t done;      /* of one of our own: see hosts_work */
+    char *scratch;    /* [2 * HOSTS_HALF_BYTES] */
 } hosts_group;
 
 /* Where ranks share hosts, every rank has one of the two. */
@@ -67,8 +95,11 @@ static inline bool hosts_have_plans(const hosts_group *hosts) {
     return hosts->parts[HOSTS_WITHIN].state || hosts->parts[HOSTS_LANE].state;
 }
 
-/* plan.c: the steps of `call` on this rank; 0: it has no plan. Pure. */
-int hosts_plan(const hosts_place *place, const group_call *call, hosts_step steps[HOSTS_MOST_STEPS]);
+/* plan.c: the steps of `call` on this rank from element `at` on. Pure: of `scratch` only the address counts. */
+void hosts_plan(const hosts_place *place, const group_call *call, char *scratch, size_t at, hosts_steps *steps);
+
+/* work.c: goes on with a step of this rank's own, for some 100 us; `done` begins at 0. Returns whether it is complete. */
+bool hosts_work(const hosts_place *place, const hosts_step *step, size_t *done);
 
 /* op.c */
 void hosts_start(void *state, backend_op *op);

@@ -1,25 +1,23 @@
-/* op.c: an operation's steps, one after the other, each an operation of a group beneath. All ranks of such a group have
- * the same steps on it in the same order; ranks that have no part in a step go on to the next. */
+/* op.c: an operation's steps, one after the other, each an operation of a group beneath or work of this rank's own, which is
+ * never awaited. All ranks of a group beneath have the same steps on it in the same order; ranks that have no part in a
+ * step go on to the next. */
 #include "group/backend/hosts/hosts.h"
 #include "group/group.h"
-
-/* Elements that a poll divides at most. */
-#define DIVIDE_AT_ONCE 32768
 
 static bool is_message(const backend_op *op) {
     return op->call.kind == GROUP_SEND || op->call.kind == GROUP_RECEIVE;
 }
 
 static const hosts_step *step_of(const hosts_group *hosts) {
-    return &hosts->steps[hosts->step];
+    return &hosts->steps.list[hosts->step];
 }
 
 /* Whether what `op` does now is a step of ours; else it runs on `whole`. */
 static bool is_step(const hosts_group *hosts, const backend_op *op) {
-    return !is_message(op) && hosts->step_count > 0;
+    return !is_message(op) && hosts->steps.count > 0;
 }
 
-/* The group beneath that `op` waits in, unless it divides, and the operation that waits there. */
+/* The group beneath that `op` waits in, and the operation that waits there. */
 static const hosts_part *part_for(const hosts_group *hosts, const backend_op *op) {
     return &hosts->parts[is_step(hosts, op) ? step_of(hosts)->where : HOSTS_WHOLE];
 }
@@ -28,14 +26,14 @@ static backend_op *inner_of(hosts_group *hosts, backend_op *op) {
     return is_step(hosts, op) ? &hosts->inner : op;
 }
 
-static bool divides(const hosts_group *hosts, const backend_op *op) {
-    return is_step(hosts, op) && step_of(hosts)->where == HOSTS_DIVIDE;
+static bool is_own_work(const hosts_group *hosts, const backend_op *op) {
+    return is_step(hosts, op) && step_of(hosts)->where >= HOSTS_PARTS;
 }
 
 static void start_step(hosts_group *hosts, const backend_op *op) {
     const hosts_step *step = step_of(hosts);
-    hosts->divided = 0;
-    if (step->where == HOSTS_DIVIDE) return;
+    hosts->done = 0;
+    if (step->where >= HOSTS_PARTS) return;
     hosts_part *part = &hosts->parts[step->where];
     hosts->inner.call = step->call;
     hosts->inner.number = ++part->number;
@@ -45,41 +43,40 @@ static void start_step(hosts_group *hosts, const backend_op *op) {
     part->backend->start(part->state, &hosts->inner);
 }
 
+/* Steps for what lies behind element `at`. */
+static void plan_from(hosts_group *hosts, const backend_op *op, size_t at) {
+    hosts->step = 0;
+    hosts_plan(&hosts->place, &op->call, hosts->scratch, at, &hosts->steps);
+}
+
 void hosts_start(void *state, backend_op *op) {
     hosts_group *hosts = state;
     const hosts_part *whole = &hosts->parts[HOSTS_WHOLE];
-    if (!is_message(op)) {
-        hosts->step = 0;
-        hosts->step_count = hosts_have_plans(hosts) ? hosts_plan(&hosts->place, &op->call, hosts->steps) : 0;
-    }
+    if (!is_message(op) && hosts_have_plans(hosts)) plan_from(hosts, op, 0);
     if (is_step(hosts, op))
         start_step(hosts, op);
     else
         whole->backend->start(whole->state, op);
 }
 
-/* Some of what was summed becomes an average. */
-static backend_progress divide(hosts_group *hosts) {
-    const group_call *call = &step_of(hosts)->call;
-    const reduce_kernel *kernel = reduce_kernel_for(call->dtype, LS_AVERAGE);
-    const size_t left = call->count - hosts->divided, count = left < DIVIDE_AT_ONCE ? left : DIVIDE_AT_ONCE;
-    void *at = (char *)call->data + hosts->divided * ls_dtype_size(call->dtype);
-    if (count) kernel->end(at, at, count, hosts->place.world_size);
-    hosts->divided += count;
-    return hosts->divided == call->count ? BACKEND_DONE : BACKEND_MOVED;
-}
-
 /* What came of a step comes of the operation. */
 static backend_progress go_on(hosts_group *hosts, backend_op *op, backend_progress progress) {
     if (progress == BACKEND_FAILED) op->status = hosts->inner.status;
-    if (progress != BACKEND_DONE || ++hosts->step == hosts->step_count) return progress;
+    if (progress != BACKEND_DONE) return progress;
+    if (++hosts->step == hosts->steps.count) {
+        if (hosts->steps.next == op->call.count) return BACKEND_DONE;
+        plan_from(hosts, op, hosts->steps.next);
+    }
     start_step(hosts, op);
     return BACKEND_MOVED;
 }
 
 backend_progress hosts_poll(void *state, backend_op *op) {
     hosts_group *hosts = state;
-    if (divides(hosts, op)) return go_on(hosts, op, divide(hosts));
+    if (is_own_work(hosts, op)) {
+        const bool is_done = hosts_work(&hosts->place, step_of(hosts), &hosts->done);
+        return go_on(hosts, op, is_done ? BACKEND_DONE : BACKEND_MOVED);
+    }
     const hosts_part *part = part_for(hosts, op);
     const backend_progress progress = part->backend->poll(part->state, inner_of(hosts, op));
     return is_step(hosts, op) ? go_on(hosts, op, progress) : progress;
@@ -103,7 +100,6 @@ uint32_t hosts_bell(void *state) {
 /* Sleeps where the step under way waits. The bell beneath is read before ours: who rings, rings ours first. */
 backend_progress hosts_sleep(void *state, backend_op *op, uint32_t bell, int64_t deadline_ns) {
     hosts_group *hosts = state;
-    if (divides(hosts, op)) return hosts_poll(hosts, op);
     const hosts_part *part = part_for(hosts, op);
     const uint32_t beneath = part->backend->bell(part->state);
     if (hosts_bell(hosts) != bell) return BACKEND_PENDING;

@@ -18,7 +18,8 @@ static void take_place(hosts_group *hosts, const int *host_of, int rank) {
     hosts_place *place = &hosts->place;
     place->host_of = host_of;
     place->host = host_of[rank];
-    place->lanes = HOSTS_MOST_LANES;
+    place->lanes = place->world_size;
+    place->are_hosts_alike = true;
     for (int i = 0; i < place->world_size; i++)
         if (host_of[i] >= place->host_count) place->host_count = host_of[i] + 1;
     for (int host = 0; host < place->host_count; host++) {
@@ -26,6 +27,7 @@ static void take_place(hosts_group *hosts, const int *host_of, int rank) {
         for (int i = 0; i < place->world_size; i++)
             if (host_of[i] == host) place->index_of[i] = size++;
         if (host == place->host) place->local_size = size;
+        if (host > 0 && size != place->lanes) place->are_hosts_alike = false;
         if (size < place->lanes) place->lanes = size;
     }
     place->index = place->index_of[rank];
@@ -51,6 +53,7 @@ static void hosts_close(void *state) {
     if (!hosts) return;
     for (int i = 0; i < HOSTS_PARTS; i++)
         if (hosts->parts[i].state) hosts->parts[i].backend->close(hosts->parts[i].state);
+    ls_free(hosts->scratch);
     ls_free(hosts->place.index_of);
     ls_free(hosts);
 }
@@ -68,7 +71,9 @@ static ls_status prepare(const backend_place *place, hosts_group **state) {
     hosts->place = (hosts_place){.world_size = place->world_size, .index_of = tables};
     hosts->within_names = tables + world_size;
     hosts->lane_names = tables + 2 * world_size;
-    return LS_OK;
+    /* Takes no memory until a plan touches it. */
+    hosts->scratch = ls_alloc_raw(2 * HOSTS_HALF_BYTES);
+    return hosts->scratch ? LS_OK : LS_ERR_MEMORY;
 }
 
 #define PREFIX_BYTES (LS_STORE_KEY_BYTES / 2)
