@@ -26,14 +26,13 @@ extern "C" {
 typedef struct ls_group ls_group;
 typedef struct ls_work ls_work;
 
-/* How values of several ranks become one, in rank order: every rank and every run has the same bits (over MPI and NCCL,
- * which add in an order of theirs, every rank).
+/* How values of several ranks become one, in rank order: every rank and every run has the same bits (over NCCL, and over
+ * MPI sums, products and averages of f32 and f64 but a reduce-scatter's, every rank).
  *
- * f16 and bf16 are combined in f32 and rounded once, at the end (over MPI: at each pair; over NCCL: as it does). Sums and
- * products of integers wrap around. An average is the sum divided by the number of ranks; of integers the sum is formed in
- * 64 bits and cut toward zero: int8 120 and 100 average 110 (not over NCCL). A NaN in a maximum or minimum stays (over
- * NCCL: as it does). Bools hold 0 or 1: sum and maximum are "or", product and minimum "and"; they have no average. Bitwise
- * ops are for integers. */
+ * f16 and bf16 are combined in f32 and rounded once, at the end (over NCCL: as it does). Sums and products of integers wrap
+ * around. An average is the sum divided by the number of ranks; of integers the sum is formed in 64 bits and cut toward
+ * zero: int8 120 and 100 average 110 (not over NCCL). A NaN in a maximum or minimum stays (over NCCL: as it does). Bools
+ * hold 0 or 1: sum and maximum are "or", product and minimum "and"; they have no average. Bitwise ops are for integers. */
 typedef enum ls_op {
     LS_SUM = 0,
     LS_MAX,

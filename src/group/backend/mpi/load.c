@@ -161,6 +161,7 @@ ls_status mpi_load(const ls_backend **backend, int *rank, int *world_size) {
                                           .word_advance = ls_word_advance,
                                           .dtype_size = ls_dtype_size,
                                           .kernel_for = reduce_kernel_for,
+                                          .reduce_into = reduce_into,
                                           .describe_call = call_describe,
                                           .describe_op = op_describe,
                                           .agree = group_agree};

@@ -27,6 +27,8 @@ typedef struct mpi_services {
     void (*word_advance)(ls_word *word);
     size_t (*dtype_size)(ls_dtype dtype);
     const reduce_kernel *(*kernel_for)(ls_dtype dtype, ls_op op);
+    void (*reduce_into)(const reduce_kernel *kernel, size_t element_bytes, void *const *sources, int source_count,
+                        size_t offset_bytes, size_t count, void *into);
     const char *(*describe_call)(const group_call *call, char text[CALL_TEXT_BYTES]);
     const char *(*describe_op)(const backend_op *op, char text[CALL_TEXT_BYTES + 32]);
     ls_status (*agree)(ls_group *group, group_kind kind, size_t count, ls_status status, uint64_t *number);

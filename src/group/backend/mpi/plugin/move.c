@@ -98,6 +98,16 @@ int mpi_begin_all_to_all(mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
     return code;
 }
 
+int mpi_begin_rows(const mpi_group *mpi, const backend_op *op, mpi_scratch *s, void *into) {
+    MPI_Datatype type;
+    int count, code = make_rows(op, s, &type, &count);
+    if (code != MPI_SUCCESS) return code;
+    code = MPI_Ialltoall((const char *)op->call.send + s->offset, count, type, into, (int)s->piece_bytes, MPI_BYTE,
+                         mpi->data, &s->requests[0]);
+    drop_rows(&type);
+    return code;
+}
+
 /* --- from rank to rank ------------------------------------------------------------------------------------------- */
 
 /* In part p a rank sends to the one p places behind it and receives from the one p before; part 0 is its own. MPI's own

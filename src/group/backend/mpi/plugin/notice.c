@@ -200,8 +200,10 @@ void mpi_wake(void *state) {
     mpi_here.services->word_advance(&((mpi_group *)state)->bell);
 }
 
-static int64_t nap_ns(const backend_op *op, int64_t now_ns) {
-    const int64_t part_ns = (now_ns - op->start_ns) / 64;
+static int64_t nap_ns(backend_op *op, int64_t now_ns) {
+    mpi_scratch *s = (mpi_scratch *)(void *)op->scratch;
+    if (s->waits_since_ns == 0) s->waits_since_ns = now_ns;
+    const int64_t part_ns = (now_ns - s->waits_since_ns) / 64;
     return part_ns < SHORTEST_NAP_NS ? SHORTEST_NAP_NS : part_ns < LONGEST_NAP_NS ? part_ns : LONGEST_NAP_NS;
 }
 

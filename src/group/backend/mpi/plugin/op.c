@@ -17,15 +17,16 @@ _Static_assert(sizeof(mpi_scratch) <= sizeof((backend_op *)0)->scratch, "an oper
 
 typedef struct kind_of_call {
     int (*begin)(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
-    void (*finish)(mpi_group *mpi, const backend_op *op, mpi_scratch *s); /* of a piece; NULL: nothing is left to do */
-    bool has_parts;                                                       /* one for each rank */
+    /* When what was begun of a piece has ended: whether the piece is through, or is begun again. NULL: it is. */
+    bool (*finish)(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+    bool has_parts; /* one for each rank */
 } kind_of_call;
 
 /* A further kind is a line. */
 static const kind_of_call kinds[GROUP_KIND_COUNT] = {
     [GROUP_ALL_REDUCE] = {mpi_begin_reduction, mpi_finish_reduction, false},
     [GROUP_REDUCE] = {mpi_begin_reduction, mpi_finish_reduction, false},
-    [GROUP_REDUCE_SCATTER] = {mpi_begin_reduction, mpi_finish_reduction, true},
+    [GROUP_REDUCE_SCATTER] = {mpi_begin_reduction, mpi_finish_reduction, false},
     [GROUP_BROADCAST] = {mpi_begin_broadcast, NULL, false},
     [GROUP_ALL_GATHER] = {mpi_begin_all_gather, NULL, false},
     [GROUP_GATHER] = {mpi_begin_gather, NULL, false},
@@ -39,9 +40,7 @@ static const kind_of_call kinds[GROUP_KIND_COUNT] = {
 };
 
 bool mpi_carries(const group_call *call) {
-    const bool combines = kinds[call->kind].begin == mpi_begin_reduction;
-    if (mpi_is_message(call)) return mpi_carries_tag(call);
-    return kinds[call->kind].begin && (!combines || mpi_reduction_for(call->dtype, call->op));
+    return !mpi_is_message(call) || mpi_carries_tag(call);
 }
 
 /* --- comparing --------------------------------------------------------------------------------------------------- */
@@ -133,6 +132,7 @@ backend_progress mpi_fail_op(backend_op *op, int code) {
 static int begin(mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
     s->requests[0] = s->requests[1] = MPI_REQUEST_NULL;
     s->is_begun = true;
+    s->waits_since_ns = 0;
     atomic_fetch_add_explicit(&mpi->in_flight, 1, memory_order_relaxed);
     if (s->phase == MPI_COMPARING) return begin_comparing(mpi, op, s);
     if (s->phase == MPI_COUNTING) return begin_counting(mpi, op, s);
@@ -159,8 +159,8 @@ static backend_progress go_on(mpi_group *mpi, backend_op *op, mpi_scratch *s) {
         s->phase = phase_after(s->phase, &op->call);
         return BACKEND_MOVED;
     }
-    if (kinds[op->call.kind].finish) kinds[op->call.kind].finish(mpi, op, s);
-    if (move_on(mpi, op, s)) return BACKEND_MOVED;
+    const kind_of_call *kind = &kinds[op->call.kind];
+    if ((kind->finish && !kind->finish(mpi, op, s)) || move_on(mpi, op, s)) return BACKEND_MOVED;
     /* Relaxed: tells peers, in a notice, which operations have our part. */
     atomic_store_explicit(&mpi->done, op->number, memory_order_relaxed);
     return BACKEND_DONE;

@@ -130,7 +130,7 @@ static void free_memory_of(mpi_group *mpi) {
         mpi_here.services->free(memory->block);
         mpi_here.services->free(memory);
     }
-    mpi_here.services->free(mpi->wide);
+    mpi_free_deal(mpi);
     mpi_here.services->free(mpi->records);
     mpi_here.services->free(mpi->left);
     mpi_here.services->free(mpi->letter);

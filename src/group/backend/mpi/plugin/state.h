@@ -5,7 +5,7 @@
  *   op.c       an operation: one piece after another
  *   move.c, reduce.c    pieces of each kind of collective
  *   message.c  send and receive
- *   tables.c   which type and op of MPI's stands for ours
+ *   tables.c   which type and op of MPI's stand for ours
  *   notice.c   ranks tell each other that they leave or have lost the group; sleeping
  *
  * MPI sees the ranks that are there, and ends the job when one dies; what it lacks is a word from a rank that leaves a
@@ -56,9 +56,12 @@ typedef struct mpi_record {
     int32_t kind, dtype, op, root;
 } mpi_record;
 
+/* reduce.c: how a piece is dealt out to be combined. */
+typedef struct mpi_deal mpi_deal;
+
 /* A rank's view of its group. `data` carries collectives, in their order, and messages; `control` serves openings of
  * groups made of this one, which may overlap with them, and what ranks of a collective exchange two by two.
- *   under the driver         wide; in_flight and poller are written
+ *   under the driver         deal; in_flight and poller are written
  *   mpi_here.lock            next, notice, has_notice, left, loss, memories
  *   fixed when open returns  everything else */
 typedef struct mpi_group {
@@ -71,7 +74,7 @@ typedef struct mpi_group {
     mpi_letter *letter;  /* until it is sent */
     mpi_record *records; /* [world_size] */
     mpi_memory *memories;
-    void *wide;        /* elements that are combined in a wider type; the driver's; NULL until the first */
+    mpi_deal *deal;    /* of what is combined here; NULL until the first */
     mpi_notice notice; /* that hinders the earliest collective */
     bool has_notice;
     bool *left;                 /* [world_size] */
@@ -94,18 +97,19 @@ typedef enum mpi_phase { MPI_STARTED, MPI_COMPARING, MPI_COUNTING, MPI_MOVING } 
 typedef struct mpi_scratch {
     mpi_phase phase;
     bool is_begun;           /* a piece is under way */
+    bool is_dealt;           /* it is combined, and goes to whom it is for */
     MPI_Request requests[2]; /* of it; the second only between two ranks */
     int part;
     size_t part_bytes; /* of this part; most have but one, of op->bytes */
     size_t offset, piece_bytes;
+    int64_t waits_since_ns; /* for what was begun last; 0: nobody has slept for it yet */
 } mpi_scratch;
 
 /* How elements of a type are combined by MPI. */
 typedef struct mpi_reduction {
-    bool is_there, commutes, is_widened;
+    bool is_there;
     MPI_Datatype type;
     MPI_Op op;
-    MPI_User_function *function; /* of an op of ours; NULL: `op` is MPI's own */
 } mpi_reduction;
 
 /* What belongs to the process, as MPI does.
@@ -158,7 +162,9 @@ int mpi_awaited_and_gone(const mpi_group *mpi, const backend_op *op, const bool 
 
 /* reduce.c, move.c: begin one piece, `s->piece_bytes` or fewer at `s->offset` of part `s->part`. Return MPI's code. */
 int mpi_begin_reduction(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
-void mpi_finish_reduction(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+/* Returns whether the piece is through; else it is begun once more. */
+bool mpi_finish_reduction(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+void mpi_free_deal(mpi_group *mpi);
 int mpi_begin_barrier(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
 int mpi_begin_broadcast(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
 int mpi_begin_all_gather(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
@@ -166,10 +172,11 @@ int mpi_begin_gather(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
 int mpi_begin_scatter(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
 int mpi_begin_all_to_all(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
 int mpi_begin_uneven(mpi_group *mpi, const backend_op *op, mpi_scratch *s);
+/* The piece of each row to the rank whose row it is; from all ranks, one behind the other, it comes `into`. */
+int mpi_begin_rows(const mpi_group *mpi, const backend_op *op, mpi_scratch *s, void *into);
 
-/* tables.c */
-ls_status mpi_create_ops(void);
-const mpi_reduction *mpi_reduction_for(ls_dtype dtype, ls_op op); /* NULL: there is none */
+/* tables.c; NULL: MPI has none that keeps what lockstep/group.h promises. */
+const mpi_reduction *mpi_reduction_for(ls_dtype dtype, ls_op op);
 
 /* notice.c */
 ls_status mpi_examine(void *state, backend_op *op);

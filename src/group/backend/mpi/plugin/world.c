@@ -93,7 +93,6 @@ static ls_status start(const mpi_services *services, bool checks_calls, int *ran
         mpi_here.pid = getpid();
         mpi_here.checks_calls = checks_calls;
         LS_TRY(read_largest_tag());
-        LS_TRY(mpi_create_ops());
         LS_TRY(mpi_prepare_notices());
         mpi_here.is_started = true;
     }
