@@ -3,6 +3,7 @@
 #include "group/group.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -62,9 +63,12 @@ static ls_status lead(ls_group *group, uint64_t number, int64_t timeout_ms, int6
     sweep(group, number);
     name_key(group, number, "", 0, key);
     LS_TRY(ls_store_set(group->store, key, "", 0));
+    ls_point("monitored.barrier.come");
     ls_error_capture(&verdict, collect(group, number, timeout_ms, deadline_ns));
+    ls_point("monitored.barrier.collected");
     name_key(group, number, "verdict", 0, key);
     LS_TRY(ls_store_set(group->store, key, &verdict, sizeof verdict));
+    ls_point("monitored.barrier.told");
     return ls_error_raise(&verdict);
 }
 
@@ -74,6 +78,7 @@ static ls_status follow(ls_group *group, uint64_t number, int64_t timeout_ms, in
     size_t bytes = 0;
     name_key(group, number, "", group->rank, own);
     LS_TRY(ls_store_set(group->store, own, "", 0));
+    ls_point("monitored.barrier.come");
     name_key(group, number, "", 0, key);
     if (await_key(group, key, deadline_ns) == LS_ERR_TIMEOUT)
         return ls_fail(LS_ERR_TIMEOUT,
@@ -82,6 +87,7 @@ static ls_status follow(ls_group *group, uint64_t number, int64_t timeout_ms, in
     name_key(group, number, "verdict", 0, key);
     LS_TRY(await_key(group, key, ls_deadline_after_ms(timeout_ms < 0 ? -1 : timeout_ms + SLACK_MS)));
     LS_TRY(ls_store_get(group->store, key, &verdict, sizeof verdict, &bytes, SLACK_MS));
+    ls_point("monitored.barrier.told");
     ls_store_delete(group->store, own, NULL);
     if (bytes != sizeof verdict) return ls_fail(LS_ERR_FORMAT, "store key \"%s\" holds no verdict", key);
     return ls_error_raise(&verdict);

@@ -23,6 +23,20 @@ static const char *const group_points[] = {
     "shm.leaving.said",      /* our board says that we have left, or why the group is lost */
 };
 
+/* Of groups made of a group, and of the barrier that goes through the store; every backend's. */
+static const char *const related_points[] = {
+    "related.split.gathered", /* we know everyone's colour and key */
+    "related.group.agreed",   /* all ranks want the same group, and have a number for it */
+    "related.group.open",     /* it is open here */
+    "monitored.barrier.come", /* it can be seen that we have come */
+    "monitored.barrier.told", /* the verdict is there, or is here */
+};
+
+/* Rank 0 alone comes to "shm.share.gathered" (it has the segments of some ranks, which the others have not) and to
+ * "monitored.barrier.collected" (it knows who has come, which the others do not). */
+
+#define RELATED_POINT_COUNT ((int)(sizeof related_points / sizeof related_points[0]))
+
 #define GROUP_POINT_COUNT ((int)(sizeof group_points / sizeof group_points[0]))
 
 #endif

@@ -4,6 +4,7 @@
  * that is left out gets a handle too, which is lost from its beginning and says so: programs need no two ways to go on. */
 #include "group/group.h"
 
+#include "base/fault.h"
 #include "base/memory.h"
 
 #include <inttypes.h>
@@ -16,14 +17,17 @@ static ls_group *agreeing(ls_group *group) {
     return group->lanes ? group->lanes[0] : group;
 }
 
-/* `kind` and a text tell keys of relatives apart. */
-static ls_status open_relative(ls_group *copy, const group_origin *origin, char kind) {
-    const ls_group *parent = origin->parent;
+/* `kind` and a text tell keys of relatives apart. Who is dead is a rank of the parent too: all its ranks learn of that, those
+ * that are left out as well, and learn the cause and not what became of the members after it. */
+static ls_status open_relative(ls_group *copy, ls_group *parent, const group_origin *origin, char kind) {
     const int length = snprintf(copy->prefix, sizeof copy->prefix, "%s/%c%" PRIu64 ".%d", parent->prefix, kind,
                                 origin->number, origin->ranks ? origin->ranks[0] : 0);
     if ((size_t)length >= sizeof copy->prefix)
         return ls_fail(LS_ERR_STATE, "rank %d: a group made of a group, too many times over", parent->rank);
-    return group_open_state(copy, NULL, origin);
+    ls_point("related.group.agreed");
+    const ls_status status = group_open_state(copy, NULL, origin);
+    ls_point("related.group.open");
+    return status == LS_ERR_PEER_LOST ? group_lose(parent, status) : status;
 }
 
 static ls_status duplicate_lanes(ls_group **duplicate, ls_group *group) {
@@ -52,7 +56,7 @@ ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group) {
     group_origin origin = {.parent = group};
     ls_status status = group_agree(group, GROUP_DUPLICATE, 0, copy ? LS_OK : LS_ERR_MEMORY, &origin.number);
     if (!copy) return status;
-    if (status == LS_OK) status = open_relative(copy, &origin, 'd');
+    if (status == LS_OK) status = open_relative(copy, group, &origin, 'd');
     if (status == LS_OK)
         *duplicate = copy;
     else
@@ -118,7 +122,7 @@ static ls_status open_subgroup(ls_group **result, ls_group *parent, const int *r
     group_origin origin = {.parent = parent, .ranks = ranks};
     ls_status status = group_agree(parent, GROUP_SUBGROUP, (size_t)said, sub ? LS_OK : LS_ERR_MEMORY, &origin.number);
     if (!sub) return status;
-    if (status == LS_OK) status = open_relative(sub, &origin, 's');
+    if (status == LS_OK) status = open_relative(sub, parent, &origin, 's');
     if (status != LS_OK) {
         group_drop_user(sub);
         return status;
@@ -161,6 +165,7 @@ ls_status ls_group_split(ls_group **subgroup, ls_group *group, int colour, int k
     const choice own = {.colour = colour, .key = key, .rank = group->rank};
     if (status == LS_OK) status = ls_group_all_gather(group, &own, choices, 3, LS_I64, NULL);
     if (status == LS_OK) {
+        ls_point("related.split.gathered");
         const uint64_t said = digest(choices, world_size * sizeof *choices);
         qsort(choices, world_size, sizeof *choices, by_key);
         for (size_t i = 0; i < world_size; i++)

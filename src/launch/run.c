@@ -34,6 +34,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -41,7 +42,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-enum { LINGER_MS = 500, GRACE_MS = 10000, KILL_AGAIN_MS = 5 };
+enum { LINGER_MS = 500, GRACE_MS = 10000, KILL_AGAIN_MS = 5, TELL_EXIT_MS = 100 };
 
 typedef enum job_phase { RUNNING, LINGERING, ENDING, KILLING, DRAINING } job_phase;
 
@@ -57,12 +58,14 @@ typedef struct job {
     launch_result *result;
     job_phase phase;
     job_rank *ranks;
-    int running;    /* ranks that have not ended */
+    int running; /* ranks that have not ended */
+    int *failed; /* ranks that have ended badly, in the order of time */
+    int failed_count, told_count;
     bool was_asked; /* a signal to end has come */
     bool is_reported;
     int descendants; /* found by the last look */
     uv_loop_t loop;
-    uv_timer_t timer;
+    uv_timer_t timer, tell_timer;
     launch_signals signals;
     store_server *server;
     launch_output *output;
@@ -171,13 +174,28 @@ static bool is_failure(int wait_status) {
     return !(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
 }
 
-/* A rank that was killed has no last word: who waits for it at the store learns of it at once, as long as it may live. */
-static void tell_others(const job *self, int rank, int wait_status) {
-    char name[24];
-    if (!WIFSIGNALED(wait_status)) return;
-    store_server_lost(self->server, rank, "rank %d (process %d) is gone: it was killed by signal %d (%s)", rank,
-                      (int)self->ranks[rank].pid, WTERMSIG(wait_status),
-                      launch_signal_name(WTERMSIG(wait_status), name, sizeof name));
+static void tell_of(const job *self, int rank) {
+    char name[24], how[64];
+    const int wait_status = self->ranks[rank].wait_status;
+    if (WIFSIGNALED(wait_status))
+        snprintf(how, sizeof how, "was killed by signal %d (%s)", WTERMSIG(wait_status),
+                 launch_signal_name(WTERMSIG(wait_status), name, sizeof name));
+    else
+        snprintf(how, sizeof how, "ended with exit code %d", WEXITSTATUS(wait_status));
+    store_server_lost(self->server, rank, "rank %d (process %d) is gone: it %s", rank, (int)self->ranks[rank].pid, how);
+}
+
+/* Who waits for them at the store learns of it, as long as it may live. */
+static void tell_others(job *self) {
+    for (int is_killed = 1; is_killed >= 0; is_killed--)
+        for (int i = self->told_count; i < self->failed_count; i++)
+            if (WIFSIGNALED(self->ranks[self->failed[i]].wait_status) == is_killed) tell_of(self, self->failed[i]);
+    self->told_count = self->failed_count;
+    uv_timer_stop(&self->tell_timer);
+}
+
+static void moment_over(uv_timer_t *timer) {
+    tell_others(timer->data);
 }
 
 /* A child has ended. Returns its rank; -1 for an orphan that became ours, or the watcher. */
@@ -190,7 +208,7 @@ static int note_end(job *self, pid_t pid, int wait_status) {
         rank->is_running = false;
         rank->wait_status = wait_status;
         self->running--;
-        tell_others(self, i, wait_status);
+        if (is_failure(wait_status)) self->failed[self->failed_count++] = i;
         const launch_observer *observer = &self->options->observer;
         if (observer->ended) observer->ended(observer->context, i, wait_status);
         return i;
@@ -220,7 +238,8 @@ static void take_failure(job *self, int rank) {
     uv_timer_start(&self->timer, linger_over, (uint64_t)(linger_ms ? linger_ms : LINGER_MS), 0);
 }
 
-/* Reaps all who have ended. Of several failures that are found at once, a kill is rather the cause than an exit. */
+/* Reaps all who have ended. Of several failures that are found at once, a kill is rather the cause than an exit; and of an exit
+ * the others are told after a moment, since its cause may be a rank that is still dying. */
 static void reap(job *self) {
     int wait_status = 0, failed = -1;
     pid_t pid;
@@ -230,6 +249,10 @@ static void reap(job *self) {
         if (failed < 0 || (WIFSIGNALED(wait_status) && !WIFSIGNALED(self->ranks[failed].wait_status))) failed = rank;
     }
     forget_empty_groups(self);
+    if (failed >= 0 && WIFSIGNALED(self->ranks[failed].wait_status))
+        tell_others(self);
+    else if (failed >= 0 && !uv_is_active((uv_handle_t *)&self->tell_timer))
+        uv_timer_start(&self->tell_timer, moment_over, TELL_EXIT_MS, 0);
     if (failed >= 0 && self->result->first_failed < 0) take_failure(self, failed);
     look_around(self);
 }
@@ -366,6 +389,7 @@ static void close_all(job *self) {
     store_server_close(&self->server);
     launch_output_close(&self->output);
     uv_close((uv_handle_t *)&self->timer, NULL);
+    uv_close((uv_handle_t *)&self->tell_timer, NULL);
     uv_run(&self->loop, UV_RUN_DEFAULT);
     uv_loop_close(&self->loop);
     if (self->null >= 0) close(self->null);
@@ -393,14 +417,16 @@ ls_status launch_run(const launch_options *options, launch_result *result) {
     result->exit_code = 1;
     status = LS_ERR_MEMORY;
     self->ranks = ls_alloc_array((size_t)options->ranks, sizeof(job_rank));
-    if (!self->ranks) goto out;
+    self->failed = ls_alloc_array((size_t)options->ranks, sizeof *self->failed);
+    if (!self->ranks || !self->failed) goto out;
     const int failure = ls_fault(LS_FAULT_SYSCALL) ? UV_EMFILE : uv_loop_init(&self->loop);
     if (failure) {
         status = ls_fail(LS_ERR_IO, "the launcher cannot make its loop: %s", uv_strerror(failure));
         goto out;
     }
     uv_timer_init(&self->loop, &self->timer);
-    self->timer.data = self;
+    uv_timer_init(&self->loop, &self->tell_timer);
+    self->timer.data = self->tell_timer.data = self;
     prctl(PR_GET_CHILD_SUBREAPER, &self->was_subreaper, 0, 0, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     raise_descriptor_limit(self);
@@ -416,6 +442,7 @@ ls_status launch_run(const launch_options *options, launch_result *result) {
     close_all(self);
 out:
     ls_free(self->ranks);
+    ls_free(self->failed);
     ls_free(self->path);
     ls_free(self);
     return status;

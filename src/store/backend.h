@@ -12,8 +12,6 @@
 /* The wait that 0 asks for. */
 #define STORE_DEFAULT_TIMEOUT_MS (INT64_C(30) * 60 * 1000)
 
-#define STORE_MAX_DESCRIPTORS 8
-
 typedef enum store_operation {
     STORE_SET = 1,
     STORE_GET, /* waits until the key is set; so do STORE_WAIT and STORE_GET_DESCRIPTORS */

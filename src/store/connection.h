@@ -11,7 +11,7 @@
 typedef struct answer_item {
     struct answer_item *next;
     store_message message;
-    int descriptors[STORE_MAX_DESCRIPTORS];
+    int descriptors[STORE_MOST_DESCRIPTORS];
 } answer_item;
 
 /* What is watched: a listening socket, a door, or a connection. */

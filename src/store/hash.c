@@ -47,7 +47,7 @@ static ls_status copy_out(const store_answer *answer, store_reply *reply) {
 static ls_status hash_call(ls_store *store, const store_request *request, store_reply *reply, int64_t deadline_ns) {
     hash_store *hash = (hash_store *)store;
     store_request owned = *request;
-    int copies[STORE_MAX_DESCRIPTORS];
+    int copies[STORE_MOST_DESCRIPTORS];
     LS_TRY(duplicate(request->descriptors, request->descriptor_count, copies));
     owned.descriptors = copies;
 

@@ -242,18 +242,19 @@ static ls_status fail_lost(const lost_rank *lost) {
 
 /* An answer may end a connection, and with it others that are parked: so start anew each time. */
 void store_server_lost(store_server *server, int rank, const char *what, ...) {
-    lost_rank *made = ls_alloc(sizeof *made);
+    lost_rank *made = ls_alloc(sizeof *made), **link = &server->lost;
     if (!made) return; /* then the limits of the waits tell */
-    *made = (lost_rank){.next = server->lost, .rank = rank};
+    *made = (lost_rank){.rank = rank};
     va_list arguments;
     va_start(arguments, what);
     vsnprintf(made->what, sizeof made->what, what, arguments);
     va_end(arguments);
-    server->lost = made;
+    while (*link) link = &(*link)->next; /* the first is the cause: the others may have ended for its sake */
+    *link = made;
     while (server->waiting) {
         parked *each = server->waiting;
         server->waiting = each->next;
-        respond(each->from, each->id, fail_lost(made), &(store_answer){0});
+        respond(each->from, each->id, fail_lost(server->lost), &(store_answer){0});
         ls_free(each);
     }
 }

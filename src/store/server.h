@@ -34,7 +34,7 @@ ls_status store_server_add_door(store_server *server, int *worker_end);
 ls_status store_server_add_connection(store_server *server, int socket);
 
 /* A rank is gone without a goodbye: ends all waits for keys, now and later, with LS_ERR_PEER_LOST and a sentence: "rank 1
- * (process 77) is gone: it was killed by SIGKILL". A rank that connects over a listener and loses its connection is noticed
+ * (process 77) is gone: it was killed by signal 9 (SIGKILL)"; of several ranks, the first one's. A rank that connects over a listener and loses its connection is noticed
  * by the server itself. */
 void store_server_lost(store_server *server, int rank, const char *what, ...) LS_PRINTF(3, 4);
 

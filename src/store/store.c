@@ -169,9 +169,9 @@ ls_status ls_store_check(ls_store *store, const char *key, bool *is_set) {
 }
 
 static ls_status check_descriptor_count(const char *key, int count) {
-    if (count >= 1 && count <= STORE_MAX_DESCRIPTORS) return LS_OK;
+    if (count >= 1 && count <= STORE_MOST_DESCRIPTORS) return LS_OK;
     return ls_fail(LS_ERR_ARGUMENT, "store key \"%s\": 1 to %d descriptors travel together, not %d", key ? key : "",
-                   STORE_MAX_DESCRIPTORS, count);
+                   STORE_MOST_DESCRIPTORS, count);
 }
 
 ls_status store_set_descriptors(ls_store *store, const char *key, const int *descriptors, int count) {

@@ -4,7 +4,10 @@
 
 #include <lockstep/store.h>
 
-/* Puts duplicates of `count` descriptors (at most 8) under `key`, in place of what was there. They are dropped by
+/* That travel together: the kernel's own limit is 253 a message. */
+#define STORE_MOST_DESCRIPTORS 64
+
+/* Puts duplicates of `count` descriptors under `key`, in place of what was there. They are dropped by
  * ls_store_delete, and with the store. Errors: LS_ERR_UNSUPPORTED for a store that reaches other hosts. */
 ls_status store_set_descriptors(ls_store *store, const char *key, const int *descriptors, int count);
 

@@ -16,7 +16,7 @@ typedef struct entry entry;
 struct entry {
     entry *next;
     uint64_t hash;
-    int descriptors[STORE_MAX_DESCRIPTORS]; /* owned */
+    int descriptors[STORE_MOST_DESCRIPTORS]; /* owned */
     int descriptor_count;
     size_t bytes;
     const char *key; /* both behind the entry, in its block */

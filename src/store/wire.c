@@ -15,7 +15,7 @@ enum { FIRST_CAPACITY = 4096, KEPT_CAPACITY = 65536 };
 
 typedef union control_buffer {
     struct cmsghdr aligned;
-    char bytes[CMSG_SPACE(sizeof(int) * STORE_MAX_DESCRIPTORS)];
+    char bytes[CMSG_SPACE(sizeof(int) * STORE_MOST_DESCRIPTORS)];
 } control_buffer;
 
 /* --- out ----------------------------------------------------------------------------------------------------------- */
@@ -80,7 +80,7 @@ static size_t frame_bytes(const store_head *head) {
 
 static ls_status check_head(const store_head *head) {
     if (head->magic == STORE_FRAME_MAGIC && head->key_bytes <= LS_STORE_KEY_BYTES &&
-        head->descriptor_count <= STORE_MAX_DESCRIPTORS && head->expected_bytes <= LS_STORE_VALUE_BYTES &&
+        head->descriptor_count <= STORE_MOST_DESCRIPTORS && head->expected_bytes <= LS_STORE_VALUE_BYTES &&
         head->value_bytes <= LS_STORE_VALUE_BYTES)
         return LS_OK;
     return ls_fail(LS_ERR_FORMAT,

@@ -52,8 +52,8 @@ ls_status store_message_send(store_message *message, int socket);
 /* One end of a connection, receiving. Everything that comes in is judged as if an enemy had sent it. */
 typedef struct store_inbox {
     unsigned char *bytes;
-    size_t capacity, start, end;                /* bytes [start, end) are still to be read */
-    int descriptors[2 * STORE_MAX_DESCRIPTORS]; /* received, not yet part of a frame that was read */
+    size_t capacity, start, end;                 /* bytes [start, end) are still to be read */
+    int descriptors[2 * STORE_MOST_DESCRIPTORS]; /* received, not yet part of a frame that was read */
     int descriptor_count;
 } store_inbox;
 
@@ -61,7 +61,7 @@ typedef struct store_frame {
     store_head head;
     const char *key; /* "" in answers; pointers are valid until the inbox is next received into */
     const void *expected, *value;
-    int descriptors[STORE_MAX_DESCRIPTORS]; /* the reader's from now on */
+    int descriptors[STORE_MOST_DESCRIPTORS]; /* the reader's from now on */
 } store_frame;
 
 /* Receives once without blocking. LS_END: nothing is there now. Errors: LS_ERR_PEER_LOST when the other side has closed,

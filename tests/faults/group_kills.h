@@ -4,12 +4,29 @@
 #define LS_TEST_GROUP_KILLS_H
 
 #include "faults/kills.h"
+#include "group/points.h"
 
 /* Rank `rank` also leaves at the end, so that it reaches the points of leaving. */
 static inline void kill_rounds_at(const char *point, int rank, int count) {
     char closer[8];
     snprintf(closer, sizeof closer, "%d", rank);
     kill_at("worker_group", (const char *[]){"rounds", "3", closer, NULL}, point, rank, count);
+}
+
+static inline void kill_relatives_at(const char *point, int rank, int count) {
+    kill_one_of(3, "worker_group", (const char *[]){"relatives", NULL}, point, rank, count);
+}
+
+/* Each rank at each point of making groups of a group and of monitored barriers, the first time and the second; at `steps`,
+ * the backend's own of opening and leaving, in the second group it opens and in the third. */
+static inline void kill_while_relatives_form(const char *const *steps, int step_count) {
+    for (int rank = 0; rank < 3; rank++) {
+        for (int i = 0; i < RELATED_POINT_COUNT; i++) kill_relatives_at(related_points[i], rank, 1);
+        for (int i = 1; i < RELATED_POINT_COUNT; i++) kill_relatives_at(related_points[i], rank, 2);
+        for (int i = 0; i < step_count; i++)
+            for (int count = 2; count <= 3; count++) kill_relatives_at(steps[i], rank, count);
+    }
+    for (int count = 1; count <= 2; count++) kill_relatives_at("monitored.barrier.collected", 0, count);
 }
 
 static inline void kill_at_random_moments(int times) {
@@ -56,6 +73,18 @@ static inline void stop_and_go_on(const char *last_seen) {
         assert_says(ranks, rank, "new group untouched");
     }
     assert_says(ranks, 1, "status LS_ERR_ABORTED");
+    assert_ranks_succeeded(ranks);
+    ls_ranks_close(&ranks);
+}
+
+/* The same where only one of several groups is lost: what the others have made of theirs stays, and all go on together. */
+static inline void stop_in_one_of_several_groups(void) {
+    ls_ranks *ranks = run_mode("stops-in-one", 3);
+    for (int rank = 0; rank < 3; rank++) assert_says(ranks, rank, "status LS_ERR_ABORTED");
+    for (int rank = 0; rank < 3; rank += 2) {
+        assert_says(ranks, rank, "missing: rank 1 (");
+        assert_says(ranks, rank, "other groups untouched");
+    }
     assert_ranks_succeeded(ranks);
     ls_ranks_close(&ranks);
 }

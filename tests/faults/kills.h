@@ -59,7 +59,7 @@ static inline void assert_scene_is_clean(const scene *before) {
     assert_int_equal(count_entries(temporary, ""), 0);
 }
 
-/* `rank`'s output says that `text` happened to rank `peer`; if not, shows everything. */
+/* `rank`'s output has `text`; if not, shows everything. */
 static inline void assert_says(ls_ranks *ranks, int rank, const char *text) {
     if (!strstr(ls_ranks_output(ranks, rank), text)) {
         print_error("rank %d does not say \"%s\"\n", rank, text);
@@ -70,32 +70,47 @@ static inline void assert_says(ls_ranks *ranks, int rank, const char *text) {
 
 static inline void assert_survivor_names(ls_ranks *ranks, int survivor, int dead) {
     char text[32];
-    snprintf(text, sizeof text, "rank %d (", dead);
+    snprintf(text, sizeof text, "process %d)", (int)ls_ranks_pid(ranks, dead));
     assert_says(ranks, survivor, "error LS_ERR_PEER_LOST");
     assert_says(ranks, survivor, text);
     if (ls_ranks_exit_code(ranks, survivor) != 3) ls_ranks_print(ranks);
     assert_int_equal(ls_ranks_exit_code(ranks, survivor), 3);
 }
 
-/* Runs `program` on two ranks, kills `rank` when it reaches `point` for the count-th time, and asserts that the other
- * names it at once and that nothing remains. */
-static inline void kill_at(const char *program, const char *const *arguments, const char *point, int rank, int count) {
+/* Where the group is of all ranks: in one of some ranks the dead one has another number. */
+static inline void assert_names_rank(ls_ranks *ranks, int survivor, int dead) {
+    char text[32];
+    snprintf(text, sizeof text, "rank %d (", dead);
+    assert_says(ranks, survivor, text);
+}
+
+/* Runs `program` on some ranks, at most three, kills `rank` when it reaches `point` for the count-th time, and asserts that all
+ * others name it at once and that nothing remains. */
+static inline void kill_one_of(int world_size, const char *program, const char *const *arguments, const char *point,
+                               int rank, int count) {
     char wish[128];
     snprintf(wish, sizeof wish, "LOCKSTEP_TEST_KILL=%s:%d:%d", point, rank, count);
     const char *environment[] = {wish, NULL};
     scene before = look();
     const ls_ranks_options options = {
-        .ranks = 2, .program = program, .arguments = arguments, .environment = environment};
+        .ranks = world_size, .program = program, .arguments = arguments, .environment = environment};
     ls_ranks *ranks = ls_ranks_start(&options);
-    for (int i = 0; i < 2; i++) before.ranks[i] = ls_ranks_pid(ranks, i);
+    for (int i = 0; i < world_size; i++) before.ranks[i] = ls_ranks_pid(ranks, i);
     const int64_t start_ns = ls_now_ns();
     ls_ranks_finish(ranks);
-    if (ls_ranks_exit_code(ranks, rank) != 128 + SIGKILL) print_error("%s was not reached by rank %d\n", point, rank);
+    if (ls_ranks_exit_code(ranks, rank) != 128 + SIGKILL)
+        print_error("%s was not reached by rank %d %d times\n", point, rank, count);
     assert_int_equal(ls_ranks_exit_code(ranks, rank), 128 + SIGKILL);
-    assert_survivor_names(ranks, 1 - rank, rank);
+    for (int i = 0; i < world_size; i++)
+        if (i != rank) assert_survivor_names(ranks, i, rank);
+    if (world_size == 2) assert_names_rank(ranks, 1 - rank, rank);
     assert_true(ls_now_ns() - start_ns < AT_ONCE_NS);
     ls_ranks_close(&ranks);
     assert_scene_is_clean(&before);
+}
+
+static inline void kill_at(const char *program, const char *const *arguments, const char *point, int rank, int count) {
+    kill_one_of(2, program, arguments, point, rank, count);
 }
 
 /* Runs `program`, which says "ready" and then runs on, kills one of two ranks after a random moment, and asserts the
@@ -112,6 +127,7 @@ static inline void kill_at_some_moment(const char *program, const char *const *a
     ls_ranks_kill(ranks, rank, SIGKILL);
     ls_ranks_finish(ranks);
     assert_survivor_names(ranks, 1 - rank, rank);
+    assert_names_rank(ranks, 1 - rank, rank);
     assert_true(ls_now_ns() - start_ns < AT_ONCE_NS);
     ls_ranks_close(&ranks);
     assert_scene_is_clean(&before);

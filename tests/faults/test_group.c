@@ -1,7 +1,6 @@
 /* test_group.c: ranks as processes that die, leave, stop and fork: who is left ends at once with an error that names who is
  * gone, and nothing remains. */
 #include "faults/group_kills.h"
-#include "group/points.h"
 
 static void a_rank_killed_at_any_point_is_named_at_once(void **state) {
     (void)state;
@@ -15,6 +14,7 @@ static void a_rank_killed_while_memory_or_a_duplicate_is_shared_is_named(void **
     static const char *const points[] = {"shm.share.published", "shm.share.mapped", "shm.share.met"};
     for (int i = 0; i < 3; i++)
         for (int count = 2; count <= 3; count++) kill_rounds_at(points[i], i % 2, count);
+    for (int count = 1; count <= 3; count++) kill_rounds_at("shm.share.gathered", 0, count);
 }
 
 /* 64 MiB are 128 steps in memory of the group, 512 chunks in ordinary memory. */
@@ -36,6 +36,12 @@ static void every_algorithm_runs_between_processes(void **state) {
     run_between_processes("20");
 }
 
+static void a_rank_killed_while_groups_are_made_of_a_group_is_named_at_once(void **state) {
+    (void)state;
+    static const char *const steps[] = {"shm.share.published", "shm.share.mapped", "shm.share.met", "shm.leaving.said"};
+    kill_while_relatives_form(steps, 4);
+}
+
 static void a_forked_child_holds_nothing_and_hides_no_death(void **state) {
     (void)state;
     fork_and_die("child: LS_ERR_FORKED, 0 descriptors, 0 mappings: rank 1: this group was opened before fork");
@@ -46,6 +52,11 @@ static void a_stopped_rank_that_wakes_touches_nothing_of_the_new_group(void **st
     stop_and_go_on("last done operation 2)");
 }
 
+static void a_stopped_rank_that_wakes_touches_no_other_group(void **state) {
+    (void)state;
+    stop_in_one_of_several_groups();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_algorithm_runs_between_processes),
@@ -53,9 +64,11 @@ int main(void) {
         cmocka_unit_test(a_rank_killed_while_memory_or_a_duplicate_is_shared_is_named),
         cmocka_unit_test(a_rank_killed_in_the_middle_of_64_mib_is_named_at_once),
         cmocka_unit_test(a_rank_killed_at_any_moment_is_named_at_once),
+        cmocka_unit_test(a_rank_killed_while_groups_are_made_of_a_group_is_named_at_once),
         cmocka_unit_test(a_long_wait_takes_under_a_twentieth_of_a_processor),
         cmocka_unit_test(a_forked_child_holds_nothing_and_hides_no_death),
         cmocka_unit_test(a_stopped_rank_that_wakes_touches_nothing_of_the_new_group),
+        cmocka_unit_test(a_stopped_rank_that_wakes_touches_no_other_group),
         cmocka_unit_test(an_exit_without_a_close_is_clean),
     };
     if (!make_temporary()) return 1;

@@ -21,6 +21,13 @@ static void a_rank_killed_later_on_is_named_too(void **state) {
     kill_at("worker_group", (const char *[]){"large", NULL}, "tcp.chunk.sent", 0, 100);
 }
 
+static void a_rank_killed_while_groups_are_made_of_a_group_is_named_at_once(void **state) {
+    (void)state;
+    static const char *const steps[] = {"tcp.meeting.published", "tcp.meeting.listed", "tcp.meeting.met",
+                                        "tcp.leaving.said"};
+    kill_while_relatives_form(steps, 4);
+}
+
 static void a_rank_killed_at_any_moment_is_named_at_once(void **state) {
     (void)state;
     kill_at_random_moments(15);
@@ -41,15 +48,22 @@ static void a_stopped_rank_is_named_and_the_others_go_on_without_it(void **state
     stop_and_go_on("last heard of in operation");
 }
 
+static void a_stopped_rank_that_wakes_touches_no_other_group(void **state) {
+    (void)state;
+    stop_in_one_of_several_groups();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operation_runs_between_processes),
         cmocka_unit_test(a_rank_killed_at_any_point_is_named_at_once),
         cmocka_unit_test(a_rank_killed_later_on_is_named_too),
+        cmocka_unit_test(a_rank_killed_while_groups_are_made_of_a_group_is_named_at_once),
         cmocka_unit_test(a_rank_killed_at_any_moment_is_named_at_once),
         cmocka_unit_test(a_long_wait_takes_under_a_twentieth_of_a_processor),
         cmocka_unit_test(a_forked_child_hides_no_death),
         cmocka_unit_test(a_stopped_rank_is_named_and_the_others_go_on_without_it),
+        cmocka_unit_test(a_stopped_rank_that_wakes_touches_no_other_group),
         cmocka_unit_test(an_exit_without_a_close_is_clean),
     };
     if (!make_temporary() || setenv("LOCKSTEP_BACKEND", "tcp", 1) != 0 || setenv("LOCKSTEP_DEBUG", "detail", 1) != 0)

@@ -2,9 +2,11 @@
  *
  *   rounds COUNT CLOSER   every algorithm COUNT times; then rank CLOSER leaves while the others call once more
  *   large                 one all-reduce of 64 MiB in memory of the group, one in ordinary memory
+ *   relatives             groups of every kind made of one, and monitored barriers
  *   waits                 rank 1 comes a second late to a barrier; rank 0 prints the processor time that it took
  *   forks                 rank 1 forks a child that lives on, and dies
  *   stops                 rank 1 stops until the limit is past and the others have a new group, then goes on
+ *   stops-in-one          the same, where only one of several groups is lost
  *   exits                 rank 1 ends without a close
  *   hangs                 all but rank 1 call once more than it, past the limit
  *
@@ -108,6 +110,33 @@ static int run_large(void) {
     return 0;
 }
 
+/* --- relatives ------------------------------------------------------------------------------------------------------- */
+
+enum { RELATIVES = 5 };
+
+/* Rank 1 is left out of the first, rank 0 alone in the second; the last takes the two before in turn. */
+static void make_relatives(ls_group *group, ls_group *made[RELATIVES]) {
+    const int rank = ls_group_rank(group);
+    check(ls_group_subgroup(&made[0], group, (const int[]){2, 0}, 2));
+    check(ls_group_split(&made[1], group, rank == 0, -rank));
+    for (int i = 2; i < 4; i++) check(ls_group_duplicate(&made[i], group));
+    check(ls_group_round_robin(&made[4], &made[2], 2));
+}
+
+static int run_relatives(void) {
+    ls_group *group = open_group(0), *made[RELATIVES] = {NULL};
+    check(ls_group_monitored_barrier(group, 0));
+    make_relatives(group, made);
+    for (int i = 0; i < RELATIVES; i++)
+        for (int k = 0; k < 2 && ls_group_is_member(made[i]); k++) check(ls_group_barrier(made[i], NULL));
+    check(ls_group_monitored_barrier(made[4], 0));
+    for (int i = 0; i < RELATIVES; i++) ls_group_close(&made[i]);
+    check(ls_group_monitored_barrier(group, 0));
+    check(ls_group_barrier(group, NULL));
+    ls_group_close(&group);
+    return 0;
+}
+
 /* --- waits ----------------------------------------------------------------------------------------------------------- */
 
 static int64_t processor_ns(void) {
@@ -177,6 +206,13 @@ static int run_forks(void) {
 
 /* --- stops ----------------------------------------------------------------------------------------------------------- */
 
+enum { PATTERN = 0x5a, PATTERN_BYTES = 1 << 20 };
+
+static void check_pattern(const unsigned char *bytes) {
+    for (int i = 0; i < PATTERN_BYTES; i++)
+        if (bytes[i] != PATTERN) check(LS_ERR_INTERNAL);
+}
+
 /* Ranks 0 and 2, once rank 1 is given up, under a group of their own. */
 static void form_new_group(int rank, pid_t stopped) {
     ls_store *store = NULL;
@@ -185,33 +221,61 @@ static void form_new_group(int rank, pid_t stopped) {
     check(ls_store_open_inherited(&store));
     const ls_group_options options = {.store = store, .rank = rank / 2, .world_size = 2, .timeout_ms = 20000};
     check(ls_group_open(&group, &options));
-    check(ls_group_alloc(group, 1 << 20, &memory));
-    memset(memory, 0x5a, 1 << 20);
+    check(ls_group_alloc(group, PATTERN_BYTES, &memory));
+    memset(memory, PATTERN, PATTERN_BYTES);
     check(ls_group_barrier(group, NULL));
     if (rank == 0) kill(stopped, SIGCONT);
     ls_sleep_until(ls_now_ns() + 500 * LS_NS_PER_MS);
-    const unsigned char *bytes = memory;
-    for (int i = 0; i < 1 << 20; i++)
-        if (bytes[i] != 0x5a) check(LS_ERR_INTERNAL);
+    check_pattern(memory);
     check(ls_group_barrier(group, NULL));
     say("new group untouched");
     ls_group_close(&group);
     ls_store_close(&store);
 }
 
-static int run_stops(void) {
-    ls_group *group = open_group(1500);
-    const int rank = ls_group_rank(group);
+/* An operation in which rank 1 stops; receives its process. */
+static pid_t stop_rank_1(ls_group *group) {
     void *memory = NULL;
     int64_t own = getpid(), processes[3];
     check(ls_group_alloc(group, 1 << 20, &memory));
     check(ls_group_all_gather(group, &own, processes, 1, LS_I64, NULL));
-    if (rank == 1) raise(SIGSTOP);
+    if (ls_group_rank(group) == 1) raise(SIGSTOP);
     const ls_status status = ls_group_all_reduce(group, memory, 1 << 18, LS_F32, LS_SUM, NULL);
     printf("status %s: %s\n", ls_status_name(status), ls_last_error());
     fflush(stdout);
-    if (rank != 1) form_new_group(rank, (pid_t)processes[1]);
+    return (pid_t)processes[1];
+}
+
+static int run_stops(void) {
+    ls_group *group = open_group(1500);
+    const pid_t stopped = stop_rank_1(group);
+    if (ls_group_rank(group) != 1) form_new_group(ls_group_rank(group), stopped);
     ls_group_close(&group);
+    return 0;
+}
+
+/* Rank 1 is in all three groups but one, which the others have made for themselves. */
+static int run_stops_in_one(void) {
+    ls_group *all = open_group(20000), *lost = open_group(1500), *some = NULL;
+    const int rank = ls_group_rank(all);
+    void *memory[2] = {NULL};
+    check(ls_group_subgroup(&some, all, (const int[]){0, 2}, 2));
+    check(ls_group_alloc(all, PATTERN_BYTES, &memory[0]));
+    if (rank != 1) check(ls_group_alloc(some, PATTERN_BYTES, &memory[1]));
+    const pid_t stopped = stop_rank_1(lost);
+    if (rank != 1) {
+        for (int i = 0; i < 2; i++) memset(memory[i], PATTERN, PATTERN_BYTES);
+        check(ls_group_barrier(some, NULL));
+        if (rank == 0) kill(stopped, SIGCONT);
+        ls_sleep_until(ls_now_ns() + 500 * LS_NS_PER_MS);
+        for (int i = 0; i < 2; i++) check_pattern(memory[i]);
+        check(ls_group_barrier(some, NULL));
+        say("other groups untouched");
+    }
+    check(ls_group_barrier(all, NULL));
+    ls_group_close(&lost);
+    ls_group_close(&some);
+    ls_group_close(&all);
     return 0;
 }
 
@@ -247,9 +311,11 @@ int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     if (strcmp(mode, "rounds") == 0 && argc == 4) return run_rounds(atoi(argv[2]), atoi(argv[3]));
     if (strcmp(mode, "large") == 0) return run_large();
+    if (strcmp(mode, "relatives") == 0) return run_relatives();
     if (strcmp(mode, "waits") == 0) return run_waits();
     if (strcmp(mode, "forks") == 0) return run_forks();
     if (strcmp(mode, "stops") == 0) return run_stops();
+    if (strcmp(mode, "stops-in-one") == 0) return run_stops_in_one();
     if (strcmp(mode, "exits") == 0) return run_exits();
     if (strcmp(mode, "hangs") == 0) return run_hangs();
     fprintf(stderr, "unknown mode \"%s\"\n", mode);

@@ -15,7 +15,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void take_descriptor(store_inbox *inbox) {
-    if (inbox->descriptor_count < 2 * STORE_MAX_DESCRIPTORS)
+    if (inbox->descriptor_count < 2 * STORE_MOST_DESCRIPTORS)
         inbox->descriptors[inbox->descriptor_count++] = fcntl(0, F_DUPFD_CLOEXEC, 3);
 }
 

@@ -58,7 +58,7 @@ static void frames_that_lie_end_their_connection_and_no_other(void **state) {
     head.expected_bytes = UINT32_MAX;
     send_hostile(&head, NULL, 0);
     head = good;
-    head.descriptor_count = STORE_MAX_DESCRIPTORS + 1;
+    head.descriptor_count = STORE_MOST_DESCRIPTORS + 1;
     send_hostile(&head, NULL, 0);
     head = good;
     head.descriptor_count = 1; /* and none comes */

@@ -1,7 +1,8 @@
 /* worker_many.c: one of many ranks: worker_many MODE
  *
  *   all     every collective and a ring of messages, small, each checked
- *   early   rank 1 is killed before it has met anybody
+ *   killed  rank 1 is killed before it has met anybody
+ *   fails   it exits with 7 there
  *
  * A failure is printed as "error STATUS: SENTENCE", exit code 3. */
 #include <lockstep/group.h>
@@ -78,7 +79,9 @@ static void run_ring(ls_group *group, int rank, int size) {
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "", *own = getenv("RANK");
     ls_group *group = NULL;
-    if (strcmp(mode, "early") == 0 && own && strcmp(own, "1") == 0) kill(getpid(), SIGKILL);
+    const bool is_rank_1 = own && strcmp(own, "1") == 0;
+    if (is_rank_1 && strcmp(mode, "killed") == 0) kill(getpid(), SIGKILL);
+    if (is_rank_1 && strcmp(mode, "fails") == 0) return 7;
     check(ls_group_open(&group, NULL));
     const int rank = ls_group_rank(group), size = ls_group_world_size(group);
     run_reductions(group, rank, size);

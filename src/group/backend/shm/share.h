@@ -30,7 +30,7 @@ typedef struct shm_sharing {
     void *argument;
 
     shm_segment **segments; /* [world_size], NULL before */
-    int *processes;         /* [world_size] descriptors of the ranks' processes, -1 before; NULL: not wanted */
+    int *processes; /* [world_size] descriptors of the ranks' processes, ours too, -1 before; NULL: not wanted */
 
     int descriptor; /* of our own segment, between the two calls */
     bool has_met;   /* others may hold this sharing for done, even where shm_share_complete fails */

@@ -37,7 +37,7 @@ typedef struct shm_group {
     char prefix[LS_STORE_KEY_BYTES / 2]; /* of keys in the store */
     shm_board **boards;                  /* [world_size] */
     shm_segment **segments;              /* [world_size], of the boards */
-    int *processes;                      /* [world_size] pidfds; -1 for ourselves and for ranks that are our threads */
+    int *processes;                      /* [world_size] pidfds; -1 where ranks are threads of one process */
 
     void **copies;   /* [world_size]: where the copies of an operation in place begin; the driver's */
     uint64_t chunks; /* staged so far by this group, the same on all ranks; the driver's */

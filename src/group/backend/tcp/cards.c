@@ -159,7 +159,9 @@ static ls_status await(const backend_place *place, int round, const char *key, v
                            "rank %d: store key \"%s\" holds %zu bytes, not %zu; do all ranks have one world size and "
                            "the same version of Lockstep?",
                            place->rank, key, found, bytes);
-        if (status != LS_ERR_TIMEOUT) return ls_fail_within(status, "rank %d", place->rank);
+        if (status != LS_ERR_TIMEOUT && status != LS_ERR_PEER_LOST)
+            return ls_fail_within(status, "rank %d", place->rank);
+        /* What a rank said before it ended goes before what the store says of it. */
         LS_TRY(look_for_failure(place));
         if (known == 0) known = look_for_rank_0(place, round, cards);
         LS_TRY(tcp_cards_examine(place, &own, cards, known));
