@@ -3,6 +3,6 @@ set_tests_properties(group.race PROPERTIES TIMEOUT 240)
 # Three backends, up to 8 ranks, every collective, type and op.
 set_tests_properties(group.table PROPERTIES TIMEOUT 300)
 # The oracle's arithmetic.
-foreach(test reduce table subgroups messages algorithms algorithms_choice hosts_plan)
+foreach(test reduce table subgroups messages algorithms algorithms_choice hosts_plan bits)
     target_link_libraries(test_group_${test} PRIVATE m)
 endforeach()
