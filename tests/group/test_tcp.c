@@ -3,7 +3,8 @@
 
 #include "base/clock.h"
 #include "base/wait.h"
-#include "group/post.h"
+#include "group/backend/tcp/tcp.h"
+#include "group/group.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -127,12 +128,51 @@ static void an_operation_goes_on_while_its_rank_computes(void **state) {
     run_ranks(2, compute_meanwhile, NULL);
 }
 
+/* --- messages --------------------------------------------------------------------------------------------------------- */
+
+enum { MESSAGES = 200 };
+
+/* Rank 1 looks at nothing until rank 0 has posted all. */
+static void send_to_one_who_does_not_look(const ls_rank *rank) {
+    ls_group *group = open_tcp(rank);
+    int64_t values[MESSAGES];
+    ls_work *works[MESSAGES];
+    const bool is_sender = rank->rank == 0;
+    assert_ok(ls_group_barrier(group, NULL));
+    if (!is_sender) assert_ok(ls_store_set(rank->store, "looks away", "", 0));
+    assert_ok(ls_store_wait(rank->store, is_sender ? "looks away" : "all are posted", 60000));
+    for (int i = 0; i < MESSAGES; i++) {
+        values[i] = is_sender ? i : -1;
+        assert_ok(is_sender ? ls_group_send(group, &values[i], 1, LS_I64, 1, i, &works[i])
+                            : ls_group_receive(group, &values[i], 1, LS_I64, 0, i, NULL, &works[i]));
+    }
+    if (is_sender) {
+        assert_int_equal(ls_work_wait(works[MESSAGES - 1], 100), LS_ERR_TIMEOUT);
+        while (!group_try_drive(group)) ls_yield();
+        assert_int_equal(((const tcp_group *)group->state)->peers[1].mail.offered, TCP_MOST_OFFERS);
+        group_stop_driving(group);
+        assert_ok(ls_store_set(rank->store, "all are posted", "", 0));
+    }
+    assert_ok(ls_work_wait_all(works, MESSAGES, 0));
+    for (int i = 0; i < MESSAGES; i++) {
+        assert_int_equal(values[i], i);
+        ls_work_close(&works[i]);
+    }
+    ls_group_close(&group);
+}
+
+static void few_messages_are_offered_to_one_who_does_not_look(void **state) {
+    (void)state;
+    run_ranks(2, send_to_one_who_does_not_look, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_world_of_one_needs_nobody),
         cmocka_unit_test(sums_of_any_size_are_right),
         cmocka_unit_test(other_collectives_follow_each_other),
         cmocka_unit_test(relatives_live_on_without_their_group),
+        cmocka_unit_test(few_messages_are_offered_to_one_who_does_not_look),
         cmocka_unit_test(an_operation_goes_on_while_its_rank_computes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

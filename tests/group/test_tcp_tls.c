@@ -152,6 +152,29 @@ static void ranks_that_differ_about_it_say_so(void **state) {
     run_ranks(2, want_it_alone, NULL);
 }
 
+/* Over a store that others can read, without a file that holds a secret. */
+static void want_it_without_a_secret(const ls_rank *rank) {
+    ls_group *group = NULL;
+    assert_int_equal(try_open_tcp(rank, 60000, &group), LS_ERR_ENVIRONMENT);
+    assert_null(group);
+    assert_error_says("LOCKSTEP_TLS=1, but the job has no secret to make keys of: give all ranks the same file by "
+                      "LOCKSTEP_SECRET_FILE");
+}
+
+static void without_a_secret_there_is_no_tls(void **state) {
+    (void)state;
+    char path[] = "/tmp/lockstep-tls-XXXXXX";
+    const int file = mkstemp(path);
+    ls_store *store = NULL;
+    assert_true(file >= 0);
+    close(file);
+    unlink(path);
+    unsetenv("LOCKSTEP_SECRET_FILE");
+    assert_ok(ls_store_open_file(&store, path));
+    run_ranks_over(store, 2, want_it_without_a_secret, NULL);
+    ls_store_close(&store);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(sums_and_messages_go_over_tls, want_tls, want_nothing),
@@ -160,6 +183,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(refused_memory_leaves_nothing, want_tls, want_nothing),
         cmocka_unit_test_setup_teardown(who_listens_on_the_way_reads_nothing, want_tls, want_nothing),
         cmocka_unit_test(without_it_who_listens_on_the_way_reads_all),
+        cmocka_unit_test_setup_teardown(without_a_secret_there_is_no_tls, want_tls, want_nothing),
         cmocka_unit_test_setup_teardown(ranks_that_differ_about_it_say_so, want_tls, want_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 #define PATIENCE_NS (10 * LS_NS_PER_S)
-/* When the room is full, who has said nothing for so long makes way. */
-#define SHORT_PATIENCE_NS (LS_NS_PER_S / 2)
+/* When the room is full, who has said nothing for so long makes way: strangers, then, since all of ours fit in. One of ours
+ * that is slower comes again. */
+#define SHORT_PATIENCE_NS (LS_NS_PER_S / 10)
 #define ACCEPTS_AT_ONCE 32
 
 /* Once: a port scanner must not fill the log. Who hangs up again may be one of ours that has given up. */
@@ -91,7 +92,7 @@ static bool receive(tcp_meeting *meeting, int which) {
 }
 
 static void welcome(tcp_meeting *meeting, int listener, int64_t now_ns) {
-    for (int i = 0; i < ACCEPTS_AT_ONCE && meeting->guest_count < TCP_MOST_GUESTS; i++) {
+    for (int i = 0; i < ACCEPTS_AT_ONCE && meeting->guest_count < meeting->most_guests; i++) {
         tcp_guest *guest = &meeting->guests[meeting->guest_count];
         ls_live_lock();
         const int made = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1)
@@ -111,7 +112,7 @@ int tcp_guests_poll(const tcp_meeting *meeting, struct pollfd *polled) {
     int count = 0;
     for (int i = 0; i < meeting->tcp->listener_count; i++)
         polled[count++] = (struct pollfd){
-            .fd = meeting->guest_count < TCP_MOST_GUESTS ? meeting->tcp->listeners[i] : -1, .events = POLLIN};
+            .fd = meeting->guest_count < meeting->most_guests ? meeting->tcp->listeners[i] : -1, .events = POLLIN};
     for (int i = 0; i < meeting->guest_count; i++)
         polled[count++] = (struct pollfd){.fd = meeting->guests[i].socket, .events = POLLIN};
     return count;
@@ -123,7 +124,7 @@ void tcp_guests_go_on(tcp_meeting *meeting, const struct pollfd *polled, int64_t
     for (int i = guests - 1; i >= 0; i--) {
         if (polled[listeners + i].revents && !receive(meeting, i)) continue;
         const int64_t waited_ns = now_ns - meeting->guests[i].since_ns;
-        if (waited_ns < (guests < TCP_MOST_GUESTS ? PATIENCE_NS : SHORT_PATIENCE_NS)) continue;
+        if (waited_ns < (guests < meeting->most_guests ? PATIENCE_NS : SHORT_PATIENCE_NS)) continue;
         turn_away(meeting, &meeting->guests[i], LS_LOG_WARNING, "it said nothing");
         dismiss(meeting, i);
     }

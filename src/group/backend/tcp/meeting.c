@@ -279,9 +279,11 @@ static ls_status prepare(tcp_meeting *meeting) {
     const int world_size = meeting->tcp->world_size;
     meeting->visit_count = meeting->tcp->rank * TCP_CHANNELS;
     const size_t visits = (size_t)meeting->visit_count;
-    const size_t most = visits + (size_t)world_size + TCP_MOST_GUESTS + sizeof meeting->tcp->listeners / sizeof(int);
+    meeting->most_guests = world_size * TCP_CHANNELS + TCP_MOST_STRANGERS;
+    const size_t guests = (size_t)meeting->most_guests;
+    const size_t most = visits + (size_t)world_size + guests + sizeof meeting->tcp->listeners / sizeof(int);
     meeting->visits = ls_alloc_array(visits, sizeof *meeting->visits);
-    meeting->guests = ls_alloc_array(TCP_MOST_GUESTS, sizeof *meeting->guests);
+    meeting->guests = ls_alloc_array(guests, sizeof *meeting->guests);
     meeting->polled = ls_alloc_array(most, sizeof *meeting->polled);
     if (!meeting->visits || !meeting->guests || !meeting->polled) return LS_ERR_MEMORY;
     for (int i = 0; i < meeting->visit_count; i++)

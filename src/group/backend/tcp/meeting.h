@@ -7,7 +7,9 @@
 #include "store/credentials.h"
 #include "store/prove.h"
 
-#define TCP_MOST_GUESTS 128 /* connections that have proved nothing yet; more wait in the kernel's queue */
+#define TCP_MOST_STRANGERS \
+    128 /* that have connected and proved nothing, beside all that the group awaits; more wait in the
+                                  kernel's queue */
 
 /* Someone who has connected to us. */
 typedef struct tcp_guest {
@@ -39,8 +41,8 @@ typedef struct tcp_meeting {
     tcp_card *far_cards;           /* and for others; NULL: there is but one host */
     tcp_visit *visits;             /* [visit_count] */
     int visit_count;
-    tcp_guest *guests; /* [TCP_MOST_GUESTS], the first guest_count, the oldest first */
-    int guest_count;
+    tcp_guest *guests; /* [most_guests], the first guest_count, the oldest first */
+    int guest_count, most_guests;
     int missing;            /* connections that are not made yet */
     int64_t judge_ns;       /* when a peer that hangs up counts as dead; 0: none does */
     bool has_turned_away;   /* said once */
