@@ -67,14 +67,6 @@ expect() { # NAME FILE RANKS
     [ $status -eq 0 ] || cat "$2"
 }
 
-# With PMIx neither an address nor a secret is told. Slurm's plugin for it allows one node a host, so ranks are made to believe
-# that they are on two. First: after steps without it slurmd 22.05 starts none with it.
-if srun --mpi=list 2>&1 | grep -q pmix; then
-    timeout 50 srun -N 1 -n 3 --overcommit --mpi=pmix env "SLURM_STEP_NODELIST=n[1-2]" LOCKSTEP_SOCKET_IFNAME=lo \
-        "$worker" 3 20000 > "$folder/pmix" 2>&1
-    expect "PMIx" "$folder/pmix" 3
-fi
-
 # On one node, two jobs at once.
 timeout 50 srun -N 1 -n 4 --overcommit "$worker" 3 > "$folder/one" 2>&1 &
 one=$!

@@ -56,6 +56,7 @@ static int this_rank(void) {
     const int rank = ls_context_here()->rank;
     if (rank >= 0) return rank;
     const char *text = getenv("RANK"); /* before a group is open */
+    if (!text) text = getenv("SLURM_PROCID");
     return text ? atoi(text) : -1;
 }
 
