@@ -1,20 +1,40 @@
 #!/bin/sh
-# A rank of several on its host is killed: every other rank, wherever it is, ends at once and names it by its number in the
-# group, whatever it was waiting for.
+# A rank of several on its host is killed, at any moment and at each step of an opening: every other rank, wherever it is, ends at
+# once and names it by its number in the group, whatever it was waiting for.
 set -u
 . "$1/tests/hosts/network.sh"
 hosts 2
 
-for victim in 0 1 2 3; do
+start() {
     rm -f "$folder"/rank.* "$folder"/code.*
-    ranks "1 1 2 2" "$2/tests/worker_hosts" 400000 100 60000
+    ranks "1 1 2 2" "$build/tests/worker_hosts" 400000 100 60000
+}
+
+check() { # VICTIM WHEN
+    finish 40
+    for rank in 0 1 2 3; do
+        [ $rank -eq "$1" ] || { [ "$(cat "$folder/code.$rank")" = 3 ] && grep -q "rank $1[ ,(]" "$folder/rank.$rank"; } ||
+            wrong "rank $1 was killed $2, and rank $rank did not name it"
+    done
+}
+
+build=$2
+for victim in 0 1 2 3; do
+    start
     for rank in 0 1 2 3; do await ready $rank; done
     sleep "0.$(($(date +%N | sed 's/^0*//') % 5))"
     kill -9 "$(echo $pids | cut -d ' ' -f $((victim + 1)))"
-    finish 40
-    for rank in 0 1 2 3; do
-        [ $rank -eq $victim ] || { [ "$(cat "$folder/code.$rank")" = 3 ] && grep -q "error: rank $victim (" "$folder/rank.$rank"; } ||
-            wrong "rank $victim was killed, and rank $rank did not name it"
-    done
+    check $victim "in an operation"
+done
+
+# All ranks meet; then those of a host, and those of a lane. The store is rank 0's.
+victim=1
+for point in tcp.meeting.published:1 tcp.meeting.connected:1 tcp.meeting.met:1 shm.share.published:1 shm.share.mapped:1 \
+    shm.share.met:1 tcp.meeting.published:2 tcp.meeting.connected:5 tcp.meeting.met:2 tcp.chunk.sent:1 shm.in_place.combined:1; do
+    export LOCKSTEP_TEST_KILL="${point%:*}:$victim:${point#*:}"
+    start
+    check $victim "at $point"
+    [ "$(cat "$folder/code.$victim")" = 137 ] || wrong "rank $victim did not come to $point"
+    victim=$((victim % 3 + 1))
 done
 exit $result

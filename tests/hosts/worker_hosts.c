@@ -1,7 +1,9 @@
 /* A rank that runs all-reduces until something fails or SECONDS have passed: worker_hosts BYTES SECONDS TIMEOUT_MS
  *
- * Says "ready" after the first, and at its end "done" or what failed. Exit codes: 0, 3 after a failure, 4 when a sum is
+ * LOCKSTEP_TEST_KILL as in support/faults.h. Says "ready" after the first, and at its end "done" or what failed. Exit codes: 0, 3 after a failure, 4 when a sum is
  * wrong. */
+#include "support/faults.h"
+
 #include "base/clock.h"
 
 #include <lockstep/group.h>
@@ -23,6 +25,7 @@ static bool sums_are_right(const int32_t *data, size_t count, int ranks) {
 
 int main(int argc, char **argv) {
     if (argc != 4) return 2;
+    ls_kill_at_point_from_environment();
     const size_t count = strtoull(argv[1], NULL, 10) / sizeof(int32_t);
     const ls_group_options options = {.timeout_ms = strtoll(argv[3], NULL, 10)};
     ls_group *group = NULL;
