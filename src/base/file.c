@@ -99,8 +99,16 @@ static bool is_still_there(const ls_replacement *self) {
            opened.st_dev == named.st_dev;
 }
 
+/* A rename would put a file in place of whatever has the name: of /dev/null, for root, as well. */
+static ls_status check_target(const char *path) {
+    struct stat there;
+    if (stat(path, &there) != 0 || S_ISREG(there.st_mode)) return LS_OK;
+    return ls_fail(LS_ERR_IO, "cannot write \"%s\": it is there and is no file; name another place", path);
+}
+
 ls_status ls_replacement_open(ls_replacement *self, const char *path) {
     *self = (ls_replacement){.path = path, .file = -1, .directory = -1};
+    LS_TRY(check_target(path));
     ls_status status = LS_ERR_MEMORY;
     const size_t bytes = strlen(path) + sizeof ".partial";
     self->partial = ls_alloc(bytes);
@@ -108,7 +116,9 @@ ls_status ls_replacement_open(ls_replacement *self, const char *path) {
     snprintf(self->partial, bytes, "%s.partial", path);
     if ((status = open_directory(self))) goto out;
 
-    self->file = SYSCALL(ENOSPC, open(self->partial, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+    /* Not blocking: a pipe that somebody has put there is an error, not a wait for its reader. */
+    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    self->file = SYSCALL(ENOSPC, open(self->partial, flags, 0666));
     if (self->file < 0) {
         status = ls_fail_errno(LS_ERR_IO, errno, "cannot write \"%s\"", self->partial);
         goto out;

@@ -14,6 +14,9 @@
 #define UPDATE_COUNTS "update_counts"
 #define COUNT_BYTES 21 /* a space and 64 bits in digits */
 
+/* Epochs, batches and updates are counted on from what a file says: far from where the counters would overflow. */
+#define LARGEST_COUNT (INT64_MAX / 2)
+
 /* ---- Writing. Each step is false when jansson was refused memory; later steps are then left out. ---- */
 
 static bool set_text(json_t *metadata, const char *key, const char *text) {
@@ -106,8 +109,8 @@ static ls_status read_integer(const safetensors *file, const char *key, uint64_t
 ls_status metadata_read_state(const safetensors *file, ls_checkpoint_state *state) {
     uint64_t epoch = 0, batch = 0;
     LS_TRY(read_integer(file, "step", UINT64_MAX, &state->step));
-    LS_TRY(read_integer(file, "epoch", INT64_MAX, &epoch));
-    LS_TRY(read_integer(file, "batch", INT64_MAX, &batch));
+    LS_TRY(read_integer(file, "epoch", LARGEST_COUNT, &epoch));
+    LS_TRY(read_integer(file, "batch", LARGEST_COUNT, &batch));
     LS_TRY(read_integer(file, "seed", UINT64_MAX, &state->seed));
     state->epoch = (int64_t)epoch;
     state->batch = (int64_t)batch;
@@ -130,7 +133,7 @@ ls_status metadata_read_update_counts(const safetensors *file, int64_t *counts, 
     /* One space between numbers, nothing else: what differs was not written by this code. */
     for (int i = 0; i < count; i++) {
         uint64_t value = 0;
-        if ((i > 0 && *text++ != ' ') || !read_digits(&text, INT64_MAX, &value))
+        if ((i > 0 && *text++ != ' ') || !read_digits(&text, LARGEST_COUNT, &value))
             return ls_fail(LS_ERR_MISMATCH,
                            "__metadata__: \"" UPDATE_COUNTS "\" holds %d of %d numbers, one a parameter", i, count);
         counts[i] = (int64_t)value;

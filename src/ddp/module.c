@@ -41,13 +41,12 @@ struct ls_ddp {
     autograd_observer observer;
 
     int no_sync_depth;
-    bool synchronises;     /* the last forward's mode */
-    bool is_between_steps; /* the next forward is the first after a backward */
-    bool buffers_are_due;  /* the last backward synchronised */
-    bool *reached;         /* [leaf_count] by the backward under way */
-    bool *used;            /* [leaf_count] reached since the last synchronised backward */
-    ls_error kept;         /* a failure under no_sync, for the next header */
-    ls_error verdict;      /* of the last backward, until the next forward */
+    bool synchronises;    /* the last forward's mode */
+    bool buffers_are_due; /* the last backward synchronised, and no forward has come since */
+    bool *reached;        /* [leaf_count] by the backward under way */
+    bool *used;           /* [leaf_count] reached since the last synchronised backward */
+    ls_error kept;        /* a failure under no_sync, for the next header */
+    ls_error verdict;     /* of the last backward, until the next forward */
     int64_t forward_start_ns, backward_start_ns;
     ls_ddp_stats stats;
 };
@@ -97,19 +96,16 @@ static ls_status before_forward(void *context) {
     LS_TRY(autograd_observer_list(&ddp->observer));
     ddp->synchronises = ddp->no_sync_depth == 0;
     ddp->verdict.status = LS_OK;
-    /* What is collective happens in the first of several forwards alone: all ranks have as many backwards, not as
-     * many forwards. */
-    const bool is_first = ddp->is_between_steps;
-    ddp->is_between_steps = false;
-    if (is_first && ddp->buffers_are_due && !ddp->keep_local_buffers) {
+    /* Due once a backward, so that what is collective happens in the first of several forwards alone: all ranks have as
+     * many backwards, not as many forwards. */
+    if (ddp->buffers_are_due && !ddp->keep_local_buffers) {
         /* Before the broadcast: a failed one is not tried again by this rank alone. */
         ddp->buffers_are_due = false;
         LS_TRY(broadcast(ddp, ddp->buffers, ddp->buffer_count));
         ls_point("ddp.buffers.broadcast");
     }
     /* Under no_sync gradients are only added to: a rebuild can wait, and the message is saved. */
-    if (!is_first || !ddp->synchronises) return LS_OK;
-    return reducer_rebuild(&ddp->core, move, ddp);
+    return ddp->synchronises ? reducer_rebuild(&ddp->core, move, ddp) : LS_OK;
 }
 
 static ls_tensor *after_forward(void *context, ls_tensor *output) {
@@ -156,7 +152,6 @@ static ls_status begin_backward(void *context, ls_status failure) {
     ls_ddp *ddp = context;
     if (ddp->verdict.status != LS_OK) return ls_error_raise(&ddp->verdict);
     ddp->backward_start_ns = ls_now_ns();
-    ddp->is_between_steps = true;
     for (int i = 0; i < ddp->leaf_count; i++) {
         /* After a failure nobody knows what the tape would have reached; the header carries the failure anyway. */
         ddp->reached[i] = failure == LS_OK && autograd_leaf_is_reached(ddp->leaves[i]);
@@ -362,7 +357,7 @@ ls_status ls_ddp_wrap(ls_ddp **ddp, ls_module *module, ls_group *group, const ls
     made->module = nn_module_keep(module);
     made->keep_local_buffers = options->keep_local_buffers;
     /* As after a step: the first forward is the first of its step. */
-    made->is_between_steps = made->buffers_are_due = true;
+    made->buffers_are_due = true;
     made->observer = (autograd_observer){.begin = begin_backward, .finish = finish_backward, .context = made};
     const ls_status status = wrap(made, group, options, &core_options);
     if (status != LS_OK)

@@ -118,12 +118,9 @@ static ls_status prepare(ls_reduction *reducer, const verify_item *items, int it
                        "nothing to average: none of the %d parameters needs a gradient; "
                        "train without a wrap, or let some require gradients",
                        item_count);
-    int *order = ls_alloc_array((size_t)reducer->count, sizeof *order);
-    if (!order) return LS_ERR_MEMORY;
-    for (int i = 0; i < reducer->count; i++) order[i] = reducer->count - 1 - i; /* gradients come from the last layer */
-    const ls_status status = layout_init(layout, reducer, order);
-    ls_free(order);
-    LS_TRY(status);
+    /* A guess until they have come once: gradients come from the last layer. */
+    for (int i = 0; i < reducer->count; i++) reducer->ready_order[i] = reducer->count - 1 - i;
+    LS_TRY(layout_init(layout, reducer, reducer->ready_order));
     /* One a gradient at most; header, footer, who used what, and what blocks beside them. */
     return group_prepare(reducer->group, reducer->count + 4);
 }
@@ -137,7 +134,7 @@ static uint64_t options_digest(const reducer_options *options) {
 
 ls_status reducer_init(ls_reduction *reducer, ls_group *group, ls_status status, const verify_item *items,
                        int item_count, const reducer_options *options) {
-    *reducer = (ls_reduction){.options = *options, .rank = ls_group_rank(group)};
+    *reducer = (ls_reduction){.options = *options};
     bucket_layout layout = {0};
     ls_error failure;
     ls_error_capture(&failure, status); /* what follows may leave sentences of its own */
@@ -221,17 +218,14 @@ void reducer_skip(ls_reduction *reducer) {
     reducer->step++;
 }
 
-/* The order in which gradients came, those that did not come last in their present order; rank 0's in the end. */
-static ls_status agree_on_order(ls_reduction *reducer, int *order) {
+/* Completes `ready_order`: those that did not come last, in their present order; rank 0's in the end. */
+static ls_status agree_on_order(ls_reduction *reducer) {
     const bucket_plan *plan = &reducer->storage.plan;
-    int at = 0;
+    int *order = reducer->ready_order, at = reducer->ready_count;
     for (int i = 0; i < reducer->count; i++) reducer->is_reached[i] = false; /* between steps it is free to use */
-    for (; at < reducer->ready_count; at++) {
-        order[at] = reducer->ready_order[at];
-        reducer->is_reached[order[at]] = true;
-    }
+    for (int i = 0; i < at; i++) reducer->is_reached[order[i]] = true;
+    /* Behind the others, where they hold up no bucket but the last. */
     for (int member = 0; member < reducer->count; member++)
-        /* Behind the others, where it holds up no bucket but the last. */
         if (!reducer->is_reached[plan->members[member]]) order[at++] = plan->members[member];
     return agreement_broadcast(&reducer->agreement, order, (size_t)reducer->count * sizeof *order, reducer->step,
                                AGREE_REBUILD);
@@ -239,17 +233,10 @@ static ls_status agree_on_order(ls_reduction *reducer, int *order) {
 
 /* The new layout, on all ranks or on none. */
 static ls_status agree_on_layout(ls_reduction *reducer, bucket_layout *layout) {
-    int *order = ls_alloc_array((size_t)reducer->count, sizeof *order);
-    ls_status status =
-        agreement_reach(&reducer->agreement, order ? LS_OK : LS_ERR_MEMORY, reducer->step, AGREE_REBUILD);
-    if (order && status == LS_OK) status = agree_on_order(reducer, order);
+    LS_TRY(agree_on_order(reducer));
     ls_point("ddp.rebuild.ordered");
-    if (status == LS_OK) {
-        status = layout_init(layout, reducer, order);
-        status = agreement_reach(&reducer->agreement, status, reducer->step, AGREE_REBUILD);
-    }
-    ls_free(order);
-    return status;
+    const ls_status status = layout_init(layout, reducer, reducer->ready_order);
+    return agreement_reach(&reducer->agreement, status, reducer->step, AGREE_REBUILD);
 }
 
 ls_status reducer_rebuild(ls_reduction *reducer, storage_move move, void *context) {
@@ -262,7 +249,9 @@ ls_status reducer_rebuild(ls_reduction *reducer, storage_move move, void *contex
         reducer->has_rebuilt = true;
         /* The usual order is the guess that the first layout was made with: then nothing needs to move. */
         if (!bucket_plan_equal(&layout.plan, &reducer->storage.plan)) {
-            status = storage_rebuild(&reducer->storage, &layout.plan, &layout.memory, reducer->bytes, move, context);
+            /* What is left to go wrong on one rank alone is the move: so the order, which is known, serves as scratch. */
+            status = storage_rebuild(&reducer->storage, &layout.plan, &layout.memory, reducer->bytes,
+                                     reducer->ready_order, move, context);
             if (status == LS_OK) adopt(reducer, &layout);
             ls_point("ddp.rebuild.moved");
         }

@@ -42,7 +42,7 @@ typedef struct bucket_slot {
 typedef struct ls_reduction {
     /* Fixed by reducer_init. */
     ls_group *group; /* a private duplicate, held */
-    int rank, world_size;
+    int world_size;
     int count;
     char **names;     /* [count] */
     size_t *bytes;    /* [count] */
@@ -69,7 +69,7 @@ typedef struct ls_reduction {
     ls_work *header_work, *used_work;
     bool header_is_taken, header_is_good;
     bool is_launching;
-    int *ready_order; /* [ready_count] gradients in the order in which they came */
+    int *ready_order; /* [count], of it `ready_count` are gradients in the order in which they came */
     int ready_count;
     int64_t *ready_ns; /* [count] */
     int nonfinite;     /* 1 + the first parameter found so far, 0: none */

@@ -220,6 +220,7 @@ ls_status reducer_mark(ls_reduction *reducer, int index) {
         if (reducer->ready_count < reducer->count) reducer->ready_order[reducer->ready_count++] = index;
         if (reducer->options.late_use) bitmap_add(reducer->used, index);
     }
+    if (status != LS_OK) ls_fail_within(status, "gradient \"%s\"", reducer->names[index]);
     note_failure(reducer, status);
     ls_mutex_unlock(&reducer->lock);
 

@@ -97,7 +97,9 @@ ls_status schedule_mark(ls_schedule *schedule, int parameter) {
     /* A mark for it does no harm, however often it comes. */
     if (bucket < 0) return LS_OK;
     if (schedule->is_marked[parameter])
-        return ls_fail(LS_ERR_STATE, "parameter %d is marked ready twice in one step", parameter);
+        return ls_fail(LS_ERR_STATE,
+                       "parameter %d is marked ready twice in one step; mark it once, when its gradient is complete",
+                       parameter);
     schedule->is_marked[parameter] = true;
     schedule->pending[bucket]--;
     schedule->unmarked--;

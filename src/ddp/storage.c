@@ -66,27 +66,25 @@ static ls_status move_members(gradient_storage *old, const gradient_storage *fre
 }
 
 ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, void ***memory, const size_t *bytes,
-                          storage_move move, void *context) {
+                          int *scratch, storage_move move, void *context) {
     gradient_storage fresh = take_over(storage->group, plan, memory);
-    ls_status status = LS_ERR_MEMORY;
     const bucket_plan *before = &storage->plan;
-    int *members_left = ls_alloc_array((size_t)before->bucket_count, sizeof *members_left);
-    if (!members_left) goto out;
+    int *members_left = scratch; /* [before->bucket_count] */
     for (int bucket = 0; bucket < before->bucket_count; bucket++)
         members_left[bucket] = before->first_member[bucket + 1] - before->first_member[bucket];
-    for (int bucket = 0; bucket < fresh.plan.bucket_count; bucket++) {
-        if ((status = allocate_bucket(fresh.group, fresh.plan.bytes_of[bucket], &fresh.memory[bucket]))) goto out;
+    ls_status status = LS_OK;
+    for (int bucket = 0; bucket < fresh.plan.bucket_count && status == LS_OK; bucket++) {
+        status = allocate_bucket(fresh.group, fresh.plan.bytes_of[bucket], &fresh.memory[bucket]);
+        if (status != LS_OK) break;
         ls_point("ddp.rebuild.allocated");
-        if ((status = move_members(storage, &fresh, bucket, bytes, members_left, move, context))) goto out;
+        status = move_members(storage, &fresh, bucket, bytes, members_left, move, context);
     }
-    /* A swap, so that what is cleared below is the old layout on success and the new one on failure. */
-    const gradient_storage emptied = *storage;
-    *storage = fresh;
-    fresh = emptied;
-    status = LS_OK;
-out:
-    ls_free(members_left);
-    if (status != LS_OK) {
+    if (status == LS_OK) {
+        /* A swap: what is cleared below is the old layout. */
+        const gradient_storage emptied = *storage;
+        *storage = fresh;
+        fresh = emptied;
+    } else {
         /* Leaves may have their homes in the new buckets already, so that these outlive this call. */
         storage->abandoned = fresh.memory;
         storage->abandoned_count = fresh.plan.bucket_count;

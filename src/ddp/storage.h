@@ -29,9 +29,9 @@ typedef ls_status (*storage_move)(void *context, int parameter, void *from, void
  * bucket as soon as it has no member left. So at any moment memory holds the gradients, one bucket more, and at most
  * two pages a parameter. (Buckets are idle: a rank's memory is its own between reductions.) Collective. After an error
  * some gradients lie in each layout; all memory in use stays until the storage is cleared, which is all that it is good
- * for. */
+ * for. `scratch` [parameter_count] is overwritten. */
 ls_status storage_rebuild(gradient_storage *storage, bucket_plan *plan, void ***memory, const size_t *bytes,
-                          storage_move move, void *context);
+                          int *scratch, storage_move move, void *context);
 
 /* A stretch of a bucket that is reduced by one operation. */
 typedef struct storage_run {

@@ -34,14 +34,19 @@ static int64_t number_of(const json_t *object, const char *name) {
     return (int64_t)json_integer_value(json_object_get(object, name));
 }
 
-/* NULL and a sentence where it is not a recorder's file. */
-static json_t *load(const char *path) {
+#define MOST_RANKS (1 << 20) /* far more than any job has */
+
+/* NULL and a sentence where it is not a file of that rank's recorder: folders may hold anything, and what is printed goes
+ * by the numbers in it. */
+static json_t *load(const char *path, int rank) {
     uint8_t *bytes = NULL;
     size_t size = 0;
     json_t *file = NULL;
     if (ls_file_read(path, &bytes, &size) == LS_OK) file = json_loadb((const char *)bytes, size, 0, NULL);
     ls_free(bytes);
-    if (json_is_array(json_object_get(file, "entries"))) return file;
+    const int64_t world_size = number_of(file, "world_size");
+    if (json_is_array(json_object_get(file, "entries")) && world_size <= MOST_RANKS && rank >= 0 && rank < world_size)
+        return file;
     fprintf(stderr, "lockstep doctor: %s is no file of the flight recorder; it is left out\n", path);
     json_decref(file);
     return NULL;
@@ -56,7 +61,7 @@ static void take_file(view_list *views, const char *folder, const char *name) {
         strcmp(name + length - 5, ".json") != 0)
         return;
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    json_t *file = load(path);
+    json_t *file = load(path, rank);
     if (!file) return;
     view *one = &views->all[views->count++];
     *one = (view){.rank = rank, .world_size = (int)number_of(file, "world_size"), .file = file};

@@ -208,6 +208,31 @@ static void a_fault_at_any_call_of_reading_leaves_nothing(void **state) {
     assert_nothing_left();
 }
 
+/* As root, a checkpoint "written" to /dev/null would otherwise put a file in its place. */
+static void what_is_no_file_is_not_replaced(void **state) {
+    (void)state;
+    struct stat there;
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(replace("new"), LS_ERR_IO);
+    assert_non_null(strstr(ls_last_error(), path));
+    assert_int_equal(stat(path, &there), 0);
+    assert_true(S_ISFIFO(there.st_mode));
+    assert_int_equal(access(partial, F_OK), -1);
+    unlink(path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(replace("new"), LS_ERR_IO);
+    rmdir(path);
+
+    /* A pipe under the temporary name is an error, not a wait for its reader. */
+    write_old();
+    assert_int_equal(mkfifo(partial, 0600), 0);
+    alarm(10);
+    assert_int_equal(replace("new"), LS_ERR_IO);
+    alarm(0);
+    assert_content("the old content");
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
     const struct CMUnitTest tests[] = {
@@ -217,6 +242,7 @@ int main(void) {
         TEST(what_a_killed_writer_left_is_taken_over),
         TEST(two_writers_at_once_do_not_mix),
         TEST(what_is_no_file_is_refused),
+        TEST(what_is_no_file_is_not_replaced),
         TEST(a_fault_at_any_call_leaves_the_old_file_or_the_new),
         TEST(a_fault_at_any_call_of_reading_leaves_nothing),
     };

@@ -71,7 +71,11 @@ static void the_state_comes_back_without_loss(void **state) {
     (void)state;
     const ls_checkpoint_state states[] = {
         {.step = 0, .epoch = 0, .batch = 0, .seed = 0, .lr = 0.1},
-        {.step = UINT64_MAX, .epoch = INT64_MAX, .batch = INT64_MAX, .seed = UINT64_MAX, .lr = 0x1.fffffffffffffp+1023},
+        {.step = UINT64_MAX,
+         .epoch = INT64_MAX / 2,
+         .batch = INT64_MAX / 2,
+         .seed = UINT64_MAX,
+         .lr = 0x1.fffffffffffffp+1023},
         {.step = 12345, .epoch = 3, .batch = 77, .seed = 42, .lr = 1.0 / 3},
         {.lr = 5e-324},
         {.lr = -0.0},
@@ -300,11 +304,20 @@ static void hostile_metadata_is_refused(void **state) {
         edit_metadata(edits[i].key, edits[i].from, edits[i].to);
         assert_load_refused(net, sgd, true, edits[i].status, edits[i].said);
     }
-    /* Past what the number holds: one digit more than 64 bits take would wrap to a small one. */
-    assert_int_equal(ls_checkpoint_save(path, net, sgd, &(ls_checkpoint_state){.epoch = 9000000000000000000, .lr = 1}),
-                     LS_OK);
-    edit_metadata("epoch", "9000000000000000000", "9900000000000000000");
+    /* Past what the number holds: one digit more than 64 bits take would wrap to a small one. And past where training
+     * could go on: the epoch after the last that fits. */
+    const int64_t far = 4000000000000000000;
+    assert_int_equal(ls_checkpoint_save(path, net, sgd, &(ls_checkpoint_state){.epoch = far, .lr = 1}), LS_OK);
+    assert_int_equal(ls_checkpoint_load(path, net, sgd, &(ls_checkpoint_state){0}), LS_OK);
+    edit_metadata("epoch", "4000000000000000000", "9900000000000000000");
     assert_load_refused(net, sgd, true, LS_ERR_FORMAT, "\"epoch\"");
+    edit_metadata("epoch", "9900000000000000000", "9223372036854775807");
+    assert_load_refused(net, sgd, true, LS_ERR_FORMAT, "\"epoch\"");
+    const int64_t counts[] = {far, 0, 0, 0};
+    ls_optim_set_update_counts(sgd, counts);
+    assert_int_equal(ls_checkpoint_save(path, net, sgd, &(ls_checkpoint_state){.lr = 1}), LS_OK);
+    edit_metadata("update_counts", "4000000000000000000 0 0 0", "9223372036854775807 0 0 0");
+    assert_load_refused(net, sgd, true, LS_ERR_MISMATCH, "update_counts");
     ls_optim_close(&sgd);
     ls_module_close(&net);
 }

@@ -13,6 +13,8 @@ enum { A = 1, B = 2, C = 4 };
 typedef struct scalar_model {
     ls_module *module;
     int used; /* the weights that the next forward uses */
+    bool
+        is_upward; /* gradients come from the first weight to the last: another order than buckets are laid out in at first */
 } scalar_model;
 
 static inline ls_status scalar_forward(void *context, ls_module *self, ls_tensor *const *inputs, int input_count,
@@ -21,7 +23,9 @@ static inline ls_status scalar_forward(void *context, ls_module *self, ls_tensor
     (void)input_count;
     (void)output_count;
     ls_tensor *sum = NULL;
-    for (int i = 0; i < ls_module_parameter_count(self); i++) {
+    const int count = ls_module_parameter_count(self);
+    for (int k = 0; k < count; k++) {
+        const int i = model->is_upward ? count - 1 - k : k;
         if (!(model->used & 1 << i)) continue;
         ls_tensor *term = ls_linear(inputs[0], ls_module_parameter(self, i), NULL);
         sum = sum ? ls_add(sum, term) : term;

@@ -153,7 +153,7 @@ static void a_second_mark_fails_the_step_on_all_ranks(void **state) {
     assert_int_equal(results[1].number, LS_ERR_STATE);
     for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(results[rank].status, LS_ERR_STATE);
-        assert_non_null(strstr(results[rank].text, "rank 1: parameter 0 is marked ready twice"));
+        assert_non_null(strstr(results[rank].text, "rank 1: gradient \"a\": parameter 0 is marked ready twice"));
         assert_int_equal(results[rank].next_status, LS_OK);
     }
 }

@@ -31,6 +31,15 @@ has 'LOCKSTEP_FLIGHT_DIR set'
 echo '{"entries": 3}' > "$folder/empty/flight-0-x.json"
 "$build/bin/lockstep" doctor --flight "$folder/empty" > "$folder/said" 2>&1 && fail "another file is fine"
 has 'is no file of the flight recorder'
+# Numbers that no job has: a file that is damaged must not make the doctor talk for hours.
+for numbers in '"world_size": 2147483647' '"world_size": -1' '"world_size": 4294967297'; do
+    echo "{\"entries\": [], $numbers}" > "$folder/empty/flight-0-x.json"
+    timeout 20 "$build/bin/lockstep" doctor --flight "$folder/empty" 2>&1 | head -c 5000 > "$folder/said"
+    has 'is no file of the flight recorder'
+done
+echo '{"entries": [], "world_size": 2}' > "$folder/empty/flight-2-x.json"
+"$build/bin/lockstep" doctor --flight "$folder/empty" > "$folder/said" 2>&1
+has 'flight-2-x.json is no file of the flight recorder'
 "$build/bin/lockstep" doctor --flight > "$folder/said" 2>&1 && fail "a folder may be missing"
 has 'Usage: lockstep doctor'
 echo "the flight recorder told who was missing"
