@@ -217,6 +217,15 @@ static void an_error_of_finish_takes_the_place_of_an_earlier_one(void **state) {
     assert_int_equal(ls_step_status(), LS_ERR_PEER_LOST);
     assert_int_equal(ls_step_end(), LS_ERR_PEER_LOST);
     assert_error_says("finish of a failed");
+
+    /* Also of one that the step had before backward. */
+    ls_step_begin();
+    forward(&f->a, f->wa, f->x);
+    assert_null(ls_linear(f->wa, f->wb, NULL));
+    sentence = "linear: ";
+    assert_int_equal(ls_backward(NULL), LS_ERR_PEER_LOST);
+    assert_int_equal(ls_step_end(), LS_ERR_PEER_LOST);
+    assert_error_says("finish of a failed");
 }
 
 static void a_failed_finish_is_the_steps_error(void **state) {
@@ -272,6 +281,18 @@ static void a_forgotten_observer_is_not_called(void **state) {
     autograd_observer_forget(&f->a.observer);
     assert_int_equal(ls_backward(loss), LS_OK);
     assert_events("begin b 0; hook 2; hook 1; finish b 0; ");
+    assert_int_equal(ls_step_end(), LS_OK);
+}
+
+/* The mark that goes first is not the one that was made last. */
+static void an_observer_is_forgotten_whichever_marks_went_before(void **state) {
+    fixture *f = *state;
+    ls_step_begin();
+    ls_tensor *first = forward(&f->a, f->wa, f->x), *second = forward(&f->b, f->wb, f->x);
+    assert_int_equal(ls_backward(first), LS_OK);
+    autograd_observer_forget(&f->b.observer);
+    assert_int_equal(ls_backward(second), LS_OK);
+    assert_events("begin a 0; hook 1; finish a 0; hook 2; ");
     assert_int_equal(ls_step_end(), LS_OK);
 }
 
@@ -349,6 +370,7 @@ int main(void) {
         OBSERVER_TEST(a_loss_that_is_refused_is_told_too),
         OBSERVER_TEST(two_backwards_of_two_forwards_are_both_heard),
         OBSERVER_TEST(a_forgotten_observer_is_not_called),
+        OBSERVER_TEST(an_observer_is_forgotten_whichever_marks_went_before),
         OBSERVER_TEST(the_end_of_a_step_empties_the_list),
         OBSERVER_TEST(observers_are_listed_outside_a_step_too),
         OBSERVER_TEST(without_gradients_the_output_is_handed_out_as_it_is),

@@ -326,6 +326,60 @@ static void a_home_that_holds_no_gradient_is_written_and_not_read(void **state) 
     ls_tensor_close(&x);
 }
 
+/* Caches go by versions: whatever is written into a gradient's memory shows. */
+static void a_gradient_has_a_new_version_after_each_backward_and_move(void **state) {
+    (void)state;
+    ls_tensor *w = number(true, 2), *x = number(false, 5), *home = number(false, 0);
+    uint64_t before = 0;
+    for (int i = 0; i < 3; i++) {
+        ls_step_begin();
+        assert_int_equal(ls_backward(ls_mul(w, x)), LS_OK);
+        assert_int_equal(ls_step_end(), LS_OK);
+        assert_true(ls_tensor_version(ls_tensor_grad(w)) != before);
+        before = ls_tensor_version(ls_tensor_grad(w));
+    }
+    before = ls_tensor_version(home);
+    assert_int_equal(autograd_leaf_set_home(w, home), LS_OK);
+    assert_near(ls_tensor_item(home), 15, 0);
+    assert_true(ls_tensor_version(home) != before);
+    ls_tensor_close(&home);
+    ls_tensor_close(&w);
+    ls_tensor_close(&x);
+}
+
+/* Declared of all leaves behind a reduction, of those without elements or memory as well. */
+static void a_leaf_without_memory_holds_no_gradient_whatever_is_declared(void **state) {
+    (void)state;
+    ls_tensor *w = number(true, 2), *x = number(false, 5);
+    autograd_leaf_set_has_grad(w, true);
+    assert_null(ls_tensor_grad(w));
+    ls_step_begin();
+    assert_int_equal(ls_backward(ls_mul(w, x)), LS_OK);
+    assert_int_equal(ls_step_end(), LS_OK);
+    assert_near(grad_of(w), 5, 0);
+    ls_tensor_close(&w);
+    ls_tensor_close(&x);
+}
+
+static ls_status fail_backward(void *context, const ls_tensor *grad_output, ls_tensor **grad_inputs) {
+    (void)context;
+    (void)grad_output;
+    (void)grad_inputs;
+    return LS_ERR_FORMAT;
+}
+
+static void a_failed_backward_frees_the_tape_too(void **state) {
+    (void)state;
+    ls_tensor *w = number(true, 2), *inner = ls_mul(w, w);
+    ls_tensor *loss = ls_op_record("failing", number(false, 1), &inner, 1, fail_backward, NULL, NULL);
+    assert_int_equal(ls_backward(loss), LS_ERR_FORMAT);
+    assert_int_equal(ls_backward(inner), LS_ERR_STATE);
+    assert_error_says("has freed the tape");
+    ls_tensor_close(&loss);
+    ls_tensor_close(&inner);
+    ls_tensor_close(&w);
+}
+
 /* ---- The two that gave add its name in the trap list: nobody's gradient is anybody else's memory ---- */
 
 static void inputs_of_add_do_not_share_their_gradients(void **state) {
@@ -359,6 +413,9 @@ int main(void) {
         cmocka_unit_test(a_tape_begun_on_another_thread_is_walked_in_its_order),
         cmocka_unit_test(a_gradient_moves_into_its_home_and_out_of_it),
         cmocka_unit_test(a_home_that_holds_no_gradient_is_written_and_not_read),
+        cmocka_unit_test(a_gradient_has_a_new_version_after_each_backward_and_move),
+        cmocka_unit_test(a_leaf_without_memory_holds_no_gradient_whatever_is_declared),
+        cmocka_unit_test(a_failed_backward_frees_the_tape_too),
         cmocka_unit_test(inputs_of_add_do_not_share_their_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

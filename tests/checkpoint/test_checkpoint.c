@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static ls_optim *make_adamw(ls_module *net) {
     ls_optim *adamw = NULL;
@@ -322,6 +323,27 @@ static void hostile_metadata_is_refused(void **state) {
     ls_module_close(&net);
 }
 
+/* A module called "optim" whose parameter has the name of the optimizer's state for another. */
+static void a_name_that_is_taken_in_the_file_is_refused(void **state) {
+    (void)state;
+    ls_module *leaf = NULL, *middle = NULL, *net = NULL;
+    ls_tensor *named = NULL, *weight = NULL;
+    const ls_layer_options options = {.without_bias = true};
+    assert_int_equal(ls_linear_create(&leaf, 1, 1, &options), LS_OK); /* only to have a module with a forward */
+    assert_int_equal(ls_tensor_create(&named, LS_F32, 0, NULL), LS_OK);
+    assert_int_equal(ls_module_add_parameter(leaf, "momentum", named), LS_OK);
+    assert_int_equal(ls_sequential_create(&middle, (ls_child[]){{"w", leaf}, {NULL, NULL}}), LS_OK);
+    assert_int_equal(ls_sequential_create(&net, (ls_child[]){{"optim", middle}, {NULL, NULL}}), LS_OK);
+    assert_int_equal(ls_tensor_create(&weight, LS_F32, 0, NULL), LS_OK);
+    assert_int_equal(ls_module_add_parameter(net, "w", weight), LS_OK);
+    ls_optim *sgd = make_sgd(net);
+    assert_int_equal(ls_checkpoint_save(path, net, sgd, NULL), LS_ERR_ARGUMENT);
+    assert_said("\"optim.w.momentum\" is taken");
+    assert_int_equal(access(path, F_OK), -1);
+    ls_optim_close(&sgd);
+    ls_module_close(&net);
+}
+
 static void a_damaged_file_changes_nothing(void **state) {
     (void)state;
     ls_module *net = make_net(6);
@@ -364,6 +386,7 @@ int main(void) {
         TEST(adamw_goes_on_bit_for_bit),
         TEST(another_model_is_told_by_its_first_difference),
         TEST(hostile_metadata_is_refused),
+        TEST(a_name_that_is_taken_in_the_file_is_refused),
         TEST(a_damaged_file_changes_nothing),
         TEST(wrong_arguments_are_named),
     };

@@ -81,6 +81,10 @@ static void what_the_format_allows_is_accepted(void **state) {
                     "\"a\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[0,2]},"
                     "\"f\":{\"dtype\":\"F64\",\"shape\":[7,0],\"data_offsets\":[2,2]}}",
                     2, 3);
+    /* An empty one lies at the place of the one behind it, whichever the header names first. */
+    assert_accepted("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+                    "\"e\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}",
+                    4, 2);
     assert_accepted("{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,2],\"data_offsets\":[0,2]}}", 2, 1);
     /* Every type has its size. */
     const struct {

@@ -2,7 +2,9 @@
 #include "support/faults.h"
 #include "support/test.h"
 
+#include "autograd/random.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/memory.h"
 #include "base/wait.h"
 
@@ -97,17 +99,20 @@ static void each_batch_is_a_new_version_of_its_tensors(void **state) {
     const ls_dataset set = make_set(&context, 40);
     ls_loader *loader = make(&set, (ls_loader_options){.batch = 1});
     ls_batch batch;
-    const ls_tensor *tensors[40];
-    uint64_t versions[40];
+    const ls_tensor *tensors[40][3];
+    uint64_t versions[40][3];
     bool was_used_again = false;
     for (int k = 0; k < 40; k++) {
         assert_int_equal(ls_loader_next(loader, &batch), LS_OK);
-        tensors[k] = batch.x;
-        versions[k] = ls_tensor_version(batch.x);
-        for (int before = 0; before < k; before++) {
-            if (tensors[before] != tensors[k]) continue;
-            was_used_again = true;
-            assert_true(versions[before] != versions[k]);
+        const ls_tensor *const all[] = {batch.x, batch.y, batch.index};
+        for (int i = 0; i < 3; i++) {
+            tensors[k][i] = all[i];
+            versions[k][i] = ls_tensor_version(all[i]);
+            for (int before = 0; before < k; before++) {
+                if (tensors[before][i] != tensors[k][i]) continue;
+                was_used_again = true;
+                assert_true(versions[before][i] != versions[k][i]);
+            }
         }
     }
     assert_true(was_used_again);
@@ -218,6 +223,7 @@ static void a_read_that_answers_end_is_an_error_too(void **state) {
         assert_int_equal(ls_loader_next(loader, &batch), LS_OK);
         assert_null(batch.x);
         assert_non_null(strstr(ls_last_error(), "sample 0"));
+        assert_int_equal(ls_last_status(), LS_ERR_IO);                  /* what a step without a batch fails with */
         assert_null(strstr(ls_last_error(), "cannot be read: loader")); /* the sentence of the time before */
         assert_int_equal(ls_loader_next(loader, &batch), LS_END);
     }
@@ -360,6 +366,23 @@ static void dropout_draws_go_by_the_place_in_the_global_batch(void **state) {
     ls_loader_close(&one);
 }
 
+/* They lie in the loader's memory, which the reader fills anew. */
+static void the_places_of_a_batch_are_forgotten_with_it(void **state) {
+    (void)state;
+    numbers context = {.broken = -1};
+    const ls_dataset set = make_set(&context, 24);
+    ls_loader *loader = make(&set, (ls_loader_options){.batch = 4, .rank = 1, .world_size = 3});
+    ls_batch batch;
+    assert_int_equal(ls_loader_next(loader, &batch), LS_OK);
+    assert_int_equal(random_sample_index(3, 4), 1 + 3 * 3);
+    assert_int_equal(ls_loader_set_position(loader, 0, 1), LS_OK);
+    assert_int_equal(random_sample_index(3, 4), 3);
+    assert_int_equal(ls_loader_next(loader, &batch), LS_OK);
+    assert_int_equal(random_sample_index(3, 4), 12 + 1 + 3 * 3);
+    ls_loader_close(&loader);
+    assert_int_equal(random_sample_index(3, 4), 3);
+}
+
 static void wrong_arguments_are_named(void **state) {
     (void)state;
     numbers context = {.broken = -1};
@@ -413,6 +436,7 @@ int main(void) {
         cmocka_unit_test(after_the_start_nothing_is_allocated),
         cmocka_unit_test(a_kept_tensor_may_outlive_the_loader),
         cmocka_unit_test(dropout_draws_go_by_the_place_in_the_global_batch),
+        cmocka_unit_test(the_places_of_a_batch_are_forgotten_with_it),
         cmocka_unit_test(wrong_arguments_are_named),
         cmocka_unit_test(a_fault_at_any_call_is_told_and_leaves_nothing),
     };

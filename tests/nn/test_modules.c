@@ -93,8 +93,9 @@ static void a_child_belongs_to_one_module(void **state) {
     ls_module *twice = relu();
     assert_int_equal(ls_sequential_create(&second, (ls_child[]){{"a", twice}, {"b", twice}, {NULL, NULL}}),
                      LS_ERR_STATE);
-    assert_int_equal(ls_module_create(&second, NULL, (ls_child[]){{"a", relu()}, {NULL, NULL}}), LS_ERR_ARGUMENT);
-    ls_module_close(&net);
+    assert_int_equal(ls_module_create(&second, NULL, (ls_child[]){{"a", relu()}, {"b", child}, {NULL, NULL}}),
+                     LS_ERR_ARGUMENT);
+    ls_module_close(&net); /* whose child it still is */
     assert_nothing_left();
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "tensor/arena.h"
 
 #include <stdatomic.h>
@@ -167,6 +168,27 @@ static void blocks_outlive_the_thread_that_took_them(void **state) {
     assert_nothing_left();
 }
 
+static atomic_bool may_end;
+
+static void take_and_wait(void *unused) {
+    (void)unused;
+    for (int i = 0; i < SHARED; i++) atomic_store(&shared[i], arena_take(256));
+    while (!atomic_load(&may_end)) ls_yield();
+}
+
+/* The owner asks for nothing more: it finds them as it ends. */
+static void blocks_that_came_back_go_with_their_thread(void **state) {
+    (void)state;
+    ls_note_what_is_there();
+    ls_thread taker = {0};
+    atomic_store(&may_end, false);
+    assert_int_equal(ls_thread_start(&taker, "taker", take_and_wait, NULL), LS_OK);
+    give_shared(NULL);
+    atomic_store(&may_end, true);
+    ls_thread_join(&taker);
+    assert_nothing_left();
+}
+
 /* The owner ends while another thread gives its blocks back. */
 static void an_owner_may_end_while_others_give(void **state) {
     (void)state;
@@ -202,6 +224,7 @@ int main(void) {
         cmocka_unit_test(a_kept_block_can_be_refused_like_a_new_one),
         cmocka_unit_test(blocks_given_by_another_thread_come_back_to_their_owner),
         cmocka_unit_test(blocks_outlive_the_thread_that_took_them),
+        cmocka_unit_test(blocks_that_came_back_go_with_their_thread),
         cmocka_unit_test(an_owner_may_end_while_others_give),
     };
     return cmocka_run_group_tests(tests, start_a_thread, NULL);
