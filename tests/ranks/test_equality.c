@@ -252,7 +252,7 @@ static void gradients_in_f32_equal_one_process_at_ten_states_of_a_run(void **sta
     run_setting setting = {.model = "mlp",
                            .dtype = "f32",
                            .optimizer = "sgd",
-                           .steps = 1000,
+                           .steps = 10 * WHOLE_RUN,
                            .micro_steps = 1,
                            .batch = 8,
                            .ranks = 2,
