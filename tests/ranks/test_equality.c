@@ -16,7 +16,7 @@
 #define ONE_BUCKET ((size_t)1 << 30)
 
 /* ThreadSanitizer makes the plain loops ten times slower; what it looks for shows in the first steps. */
-#define WHOLE_RUN (LS_UNDER_THREAD_SANITIZER ? 20 : 100)
+#define WHOLE_RUN (LS_UNDER_THREAD_SANITIZER ? 10 : 100)
 
 static char folder[256];
 
