@@ -35,7 +35,8 @@ LS_API ls_status ls_step_status(void);
  * tape; a saved tensor was written since the forward), LS_ERR_MEMORY, and those of the group under a wrapped module. */
 LS_API ls_status ls_backward(ls_tensor *loss);
 
-/* Whether a leaf takes gradients. Only for tensors that no op returned; f32 and f64. */
+/* Whether a leaf takes gradients, from the next forward on. Only for tensors that no op returned; f32 and f64. The
+ * question is also answered for results: whether the tape has them. Errors: LS_ERR_ARGUMENT, LS_ERR_MEMORY. */
 LS_API ls_status ls_tensor_set_requires_grad(ls_tensor *tensor, bool requires_grad);
 LS_API bool ls_tensor_requires_grad(const ls_tensor *tensor);
 
@@ -46,7 +47,7 @@ LS_API ls_tensor *ls_tensor_grad(const ls_tensor *leaf);
 /* Forgets a leaf's gradient: the next backward stores instead of adding. */
 LS_API void ls_tensor_zero_grad(ls_tensor *leaf);
 
-/* Regions in which ops record nothing, for evaluation; they nest. */
+/* Regions of the calling thread in which ops record nothing, for evaluation; they nest. */
 LS_API void ls_no_grad_begin(void);
 LS_API void ls_no_grad_end(void);
 
@@ -64,7 +65,12 @@ typedef ls_status (*ls_backward_function)(void *context, const ls_tensor *grad_o
 LS_API ls_tensor *ls_op_record(const char *name, ls_tensor *output, ls_tensor *const *inputs, int input_count,
                                ls_backward_function backward, void *context, void (*destroy)(void *context));
 
-/* ---- Ops. Inputs f32 or f64, all of one dtype. Each returns a new tensor, or NULL with the error set. ---- */
+/* ---- Ops ----
+ *
+ * Inputs f32 or f64, all of one dtype; they stay the caller's, and what backward needs of them the tape holds. Each
+ * returns a new tensor, or NULL with the error set: LS_ERR_ARGUMENT names the op and the shapes it got, LS_ERR_MEMORY,
+ * LS_ERR_ENVIRONMENT for a LOCKSTEP_KERNELS that is not there. A NULL among the inputs yields NULL and leaves the error
+ * as it is. */
 
 /* a + b, a * b: same shape and layout. */
 LS_API ls_tensor *ls_add(ls_tensor *a, ls_tensor *b);
@@ -108,7 +114,7 @@ LS_API ls_tensor *ls_mse_loss(ls_tensor *x, const ls_tensor *y);
 
 /* ---- Random numbers of the calling thread ---- */
 
-/* Seeds initialisations and dropout of this thread. */
+/* Seeds initialisations and dropout of this thread; initialisations begin anew. 0 at first. */
 LS_API void ls_seed_set(uint64_t seed);
 LS_API uint64_t ls_seed(void);
 

@@ -29,7 +29,7 @@ typedef struct ls_dataset {
 LS_API void ls_dataset_close(ls_dataset *dataset);
 
 /* A data set over the caller's arrays, which outlive it: x [count][x_dims], y [count][y_dims]. The shape fields of
- * `dataset` are filled in by the caller, the rest here. */
+ * `dataset` are filled in by the caller, the rest here. Errors: LS_ERR_ARGUMENT names the field, LS_ERR_MEMORY. */
 LS_API ls_status ls_dataset_from_arrays(ls_dataset *dataset, const void *x, const void *y);
 
 /* Images and labels of an IDX pair of files (MNIST's format), gzipped or not: x f32 [1, h, w] scaled to [0, 1] and then
@@ -64,8 +64,9 @@ typedef struct ls_batch {
     int64_t count;    /* n */
 } ls_batch;
 
-/* `dataset` is borrowed and must outlive the loader.
- * Errors: LS_ERR_ARGUMENT, LS_ERR_MEMORY, LS_ERR_IO (no thread). */
+/* Begins to read at once. `dataset` is borrowed and must outlive the loader. Used by one thread at a time, that which
+ * trains. Closing waits for the sample that is being read, and for no other.
+ * Errors: LS_ERR_ARGUMENT names the option, LS_ERR_MEMORY, LS_ERR_IO (no thread). */
 LS_API ls_status ls_loader_create(ls_loader **loader, const ls_dataset *dataset, const ls_loader_options *options);
 LS_API void ls_loader_close(ls_loader **loader);
 
@@ -79,7 +80,9 @@ LS_API ls_status ls_loader_next(ls_loader *loader, ls_batch *batch);
 LS_API int64_t ls_loader_samples(const ls_loader *loader);
 LS_API int64_t ls_loader_batches(const ls_loader *loader);
 
-/* Where the loader stands: epoch and batches already handed out; setting it continues from there, for resuming. */
+/* Where the loader stands: epoch and batches already handed out (either may be NULL); setting it continues from there,
+ * for resuming. Errors: LS_ERR_ARGUMENT for a position that the epoch does not have, LS_ERR_IO (no thread: the next
+ * call tries again). */
 LS_API void ls_loader_position(const ls_loader *loader, int64_t *epoch, int64_t *batch);
 LS_API ls_status ls_loader_set_position(ls_loader *loader, int64_t epoch, int64_t batch);
 

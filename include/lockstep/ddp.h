@@ -42,12 +42,13 @@ typedef struct ls_ddp_options {
  * LS_ERR_MEMORY and those of the group. */
 LS_API ls_status ls_ddp_wrap(ls_ddp **ddp, ls_module *module, ls_group *group, const ls_ddp_options *options);
 
-/* Unhooks the module; gradients are forgotten. Local. */
+/* Unhooks the module, which is a local one from then on; gradients are forgotten. Local; also between forward and
+ * backward. */
 LS_API void ls_ddp_close(ls_ddp **ddp);
 
 /* Between these, forwards make the backward that follows accumulate locally; the first backward of a forward outside
- * reduces the sum. They nest. All ranks alike: where they differ, the next synchronised backward is LS_ERR_MISMATCH on
- * all. */
+ * reduces the sum. They nest. Of several forwards before a backward the last one's mode holds. All ranks alike: where
+ * they differ, the next synchronised backward is LS_ERR_MISMATCH on all. */
 LS_API void ls_ddp_no_sync_begin(ls_ddp *ddp);
 LS_API void ls_ddp_no_sync_end(ls_ddp *ddp);
 
@@ -112,11 +113,12 @@ LS_API ls_status ls_reducer_create(ls_reducer **reducer, ls_group *group, const 
 /* Local. Within a step it ends that one: the others' step fails. */
 LS_API void ls_reducer_close(ls_reducer **reducer);
 
-/* The memory of gradient `index`. For those given with NULL it moves when buckets are rebuilt: ask again after each
- * begin. */
+/* The memory of gradient `index`, owned by the reducer where it was given with NULL: there it moves, with its content,
+ * when buckets are rebuilt, once, so ask again after each begin. NULL with the error set for an index out of range. */
 LS_API void *ls_reducer_gradient(ls_reducer *reducer, int index);
 
-/* Starts a step on all ranks. Errors: those of the group; LS_ERR_STATE when a step is under way. */
+/* Starts a step on all ranks. One thread at a time calls begin and finish. Errors: those of the group; LS_ERR_STATE
+ * when a step is under way. */
 LS_API ls_status ls_reducer_begin(ls_reducer *reducer);
 
 /* Gradient `index` is complete. Any thread; all calls have returned before ls_reducer_finish is called. Errors:
@@ -124,7 +126,7 @@ LS_API ls_status ls_reducer_begin(ls_reducer *reducer);
 LS_API ls_status ls_reducer_ready(ls_reducer *reducer, int index);
 
 /* Tells that this rank's step failed, between steps the next one (for instance no memory): the peers' step fails too,
- * and all stay in step. */
+ * with `status` and `reason` (copied), and all stay in step. Of several the first is told. Any thread. */
 LS_API void ls_reducer_fail(ls_reducer *reducer, ls_status status, const char *reason);
 
 /* Ends the step: waits until every gradient is the average. A gradient that was not marked is, with unused-parameter

@@ -1,7 +1,10 @@
 /* lockstep/nn.h: modules: trees of layers with named parameters and buffers.
  *
  * A module belongs to who created it, until it is given to a container (ls_sequential_create takes its children over).
- * Names are PyTorch's: "fc1.weight", "conv1.bias". Modules are used by one thread at a time.                         */
+ * Names are PyTorch's: "fc1.weight", "conv1.bias". Modules are used by one thread at a time.
+ *
+ * What creates a module returns LS_ERR_ARGUMENT, which says what of its sizes, types or names is wrong, or
+ * LS_ERR_MEMORY; the handle is NULL then. */
 #ifndef LOCKSTEP_NN_H
 #define LOCKSTEP_NN_H
 
@@ -33,16 +36,19 @@ typedef struct ls_conv2d_options {
 LS_API ls_status ls_conv2d_create(ls_module **module, int64_t in, int64_t out, int kernel,
                                   const ls_conv2d_options *options);
 
-/* stride 0: the kernel's size. */
+/* x [n, c, h, w] to [n, c, (h - kernel) / stride + 1, ...]; stride 0: the kernel's size. ReLU keeps the shape; flatten
+ * makes [n, ...] into [n, product of the rest] in PyTorch's order. */
 LS_API ls_status ls_max_pool2d_create(ls_module **module, int kernel, int stride);
 LS_API ls_status ls_relu_create(ls_module **module);
 LS_API ls_status ls_flatten_create(ls_module **module);
 
-/* Active in training only (ls_module_train). */
+/* Zeroes each element with `probability`, in [0, 1), and scales the others up (see ls_dropout). Active in training only
+ * (ls_module_train). */
 LS_API ls_status ls_dropout_create(ls_module **module, double probability);
 
-/* Runs its children in order. `children` is ended by a row whose module is NULL; their handles are taken over, also on
- * error. A child's name prefixes its parameters' names; NULL names it by its index. */
+/* Runs its children in order, one input and one output each. `children` is ended by a row whose module is NULL; their
+ * handles are taken over, also on error. A child's name prefixes its parameters' names; NULL names it by its index.
+ * Errors: LS_ERR_STATE for a child that belongs to a module already. */
 typedef struct ls_child {
     const char *name;
     ls_module *module;
@@ -74,19 +80,22 @@ LS_API ls_module *ls_module_child(ls_module *module, const char *name);
 /* Letting a module go lets its parameters go; an optimizer or a wrap made from it holds what it needs. */
 LS_API void ls_module_close(ls_module **module);
 
-/* Runs the module on one input. NULL input yields NULL. */
+/* Runs the module on one input. NULL with the error set on failure, which the step keeps; a NULL input yields NULL.
+ * The result is the step's, outside a step the caller's. */
 LS_API ls_tensor *ls_module_forward(ls_module *module, ls_tensor *input);
 
-/* Runs a module of several inputs and outputs; on error all outputs are NULL. */
+/* Runs a module of several inputs and outputs; on error all outputs are NULL. Errors: those of its ops, of its
+ * callback, and of the group where it is wrapped. */
 LS_API ls_status ls_module_forward_many(ls_module *module, ls_tensor *const *inputs, int input_count,
                                         ls_tensor **outputs, int output_count);
 
-/* Switches dropout and its like on (the default) or off, in the whole tree. */
+/* Switches dropout and its like on (the default) or off, in the whole tree as it is now. */
 LS_API void ls_module_train(ls_module *module, bool is_training);
 LS_API bool ls_module_is_training(const ls_module *module);
 
 /* The parameters of the whole tree, tied ones once, under their first name, in PyTorch's order: a module's own as they
- * were registered, then those of its children. Names and tensors are the module's. */
+ * were registered, then those of its children. Names and tensors are the module's, and hold until something is added
+ * to the tree; NULL with the error set for an index out of range. */
 LS_API int ls_module_parameter_count(const ls_module *module);
 LS_API ls_tensor *ls_module_parameter(const ls_module *module, int index);
 LS_API const char *ls_module_parameter_name(const ls_module *module, int index);

@@ -32,16 +32,20 @@ typedef struct ls_adamw_options {
     double weight_decay;
 } ls_adamw_options;
 
+/* An optimizer over all parameters that `module` has now, its state zeroed; the caller's. Options are copied.
+ * Errors: LS_ERR_ARGUMENT names the option, its value and what is allowed; LS_ERR_MEMORY; LS_ERR_UNSUPPORTED. */
 LS_API ls_status ls_sgd_create(ls_optim **optim, ls_module *module, const ls_sgd_options *options);
 LS_API ls_status ls_adamw_create(ls_optim **optim, ls_module *module, const ls_adamw_options *options);
 LS_API void ls_optim_close(ls_optim **optim);
 
-/* Updates every parameter that has a gradient. Does nothing in a step that has failed, and returns its status. */
+/* Updates every parameter that has a gradient. Does nothing in a step that has failed, and returns its status. Call it
+ * on the thread of the step, in the step or behind it. */
 LS_API ls_status ls_optim_step(ls_optim *optim);
 
 /* Forgets the gradients of all parameters. */
 LS_API void ls_optim_zero_grad(ls_optim *optim);
 
+/* The learning rate in force, from the next update on. */
 LS_API double ls_optim_lr(const ls_optim *optim);
 LS_API void ls_optim_set_lr(ls_optim *optim, double lr);
 
@@ -55,7 +59,7 @@ typedef struct ls_step_schedule {
 LS_API void ls_step_schedule_apply(const ls_step_schedule *schedule, ls_optim *optim, int epoch);
 
 /* State for checkpoints: named tensors "<parameter>.momentum", "<parameter>.exp_avg", "<parameter>.exp_avg_sq", in a
- * fixed order, made (zeroed) when the optimizer is created. Owned by the optimizer. */
+ * fixed order, made (zeroed) when the optimizer is created. Owned by the optimizer; NULL for an index out of range. */
 LS_API int ls_optim_state_count(const ls_optim *optim);
 LS_API ls_tensor *ls_optim_state(const ls_optim *optim, int index);
 LS_API const char *ls_optim_state_name(const ls_optim *optim, int index);

@@ -11,7 +11,7 @@
  *         return op_end(&call);                                               the result, or NULL with the failure kept
  *     }
  *
- * A call's status sticks: after a failure every function here does nothing.                                          */
+ * A call's status sticks: after a failure every function here does nothing. */
 #ifndef LS_AUTOGRAD_OP_H
 #define LS_AUTOGRAD_OP_H
 

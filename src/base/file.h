@@ -17,8 +17,8 @@ typedef struct ls_replacement {
     int file, directory;
 } ls_replacement;
 
-/* Errors: LS_ERR_IO (also when another process is writing there, or `path` is something else than a file), LS_ERR_MEMORY;
- * nothing is left open then. */
+/* Errors: LS_ERR_IO (also when another process is writing there, or `path` is something else than a file),
+ * LS_ERR_MEMORY; nothing is left open then. */
 ls_status ls_replacement_open(ls_replacement *self, const char *path);
 
 /* Appends. Errors: LS_ERR_IO, and the caller discards. */

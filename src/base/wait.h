@@ -39,8 +39,8 @@ void ls_word_wake(ls_word *word);
  * Returns the number of ready descriptors, 0 at the deadline, -1 with errno. */
 int ls_descriptors_wait(struct pollfd *descriptors, size_t count, int64_t deadline_ns);
 
-/* epoll_wait() on the set `events` until something has happened, an error or `deadline_ns` (0: only looks). Returns the number of
- * events in `found`, 0 at the deadline and when interrupted by a signal. */
+/* epoll_wait() on the set `events` until something has happened, an error or `deadline_ns` (0: only looks). Returns
+ * the number of events in `found`, 0 at the deadline and when interrupted by a signal. */
 int ls_events_wait(int events, struct epoll_event *found, int most, int64_t deadline_ns);
 
 /* Sleeps until `deadline_ns`. */
@@ -58,7 +58,8 @@ static inline void ls_full_barrier(void) {
 #endif
 }
 
-/* Lets the others go first who want this processor, for one turn; for spinning where there are more threads than processors. */
+/* Lets the others go first who want this processor, for one turn; for spinning where there are more threads than
+ * processors. */
 void ls_yield(void);
 
 /* Tells the processor that this is a spinning loop. */

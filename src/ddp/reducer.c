@@ -249,7 +249,7 @@ ls_status reducer_rebuild(ls_reduction *reducer, storage_move move, void *contex
         reducer->has_rebuilt = true;
         /* The usual order is the guess that the first layout was made with: then nothing needs to move. */
         if (!bucket_plan_equal(&layout.plan, &reducer->storage.plan)) {
-            /* What is left to go wrong on one rank alone is the move: so the order, which is known, serves as scratch. */
+            /* Only the move can go wrong on one rank alone: the order, which all know by now, serves as scratch. */
             status = storage_rebuild(&reducer->storage, &layout.plan, &layout.memory, reducer->bytes,
                                      reducer->ready_order, move, context);
             if (status == LS_OK) adopt(reducer, &layout);

@@ -238,8 +238,8 @@ static void take_failure(job *self, int rank) {
     uv_timer_start(&self->timer, linger_over, (uint64_t)(linger_ms ? linger_ms : LINGER_MS), 0);
 }
 
-/* Reaps all who have ended. Of several failures that are found at once, a kill is rather the cause than an exit; and of an exit
- * the others are told after a moment, since its cause may be a rank that is still dying. */
+/* Reaps all who have ended. Of several failures that are found at once, a kill is rather the cause than an exit; and
+ * of an exit the others are told after a moment, since its cause may be a rank that is still dying. */
 static void reap(job *self) {
     int wait_status = 0, failed = -1;
     pid_t pid;

@@ -1,5 +1,5 @@
-/* bench.h: the pieces of `lockstep bench`. All-reduce: the command orders rounds of contenders, which are jobs of their own
- * (bench/round.h), and sets them side by side. */
+/* bench.h: the pieces of `lockstep bench`. All-reduce: the command orders rounds of contenders, which are jobs of
+ * their own (bench/round.h), and sets them side by side. */
 #ifndef LS_TOOLS_BENCH_H
 #define LS_TOOLS_BENCH_H
 
@@ -13,7 +13,7 @@ int bench_all_reduce_worker(int argc, char **argv); /* one rank of the library's
 int bench_startup_main(int argc, char **argv);
 int bench_startup_worker(int argc, char **argv);
 
-/* --- bench_jobs.c: the library and its peers, each a job of its own ------------------------------------------------------ */
+/* --- bench_jobs.c: the library and its peers, each a job of its own ----------------------------------------------- */
 
 #define BENCH_MOST_JOBS 16
 #define BENCH_MOST_RANKS 64
@@ -38,18 +38,19 @@ typedef struct bench_job_round {
     double median_us, best_us; /* what came out */
 } bench_job_round;
 
-/* Starts the library's own job, and every peer in a folder of peers (NULL: none), each an executable DIR/PEER/start. Peers
- * that do not come up are left out with a line on standard error. Returns how many there are, the library first, or 0. */
+/* Starts the library's own job, and every peer in a folder of peers (NULL: none), each an executable DIR/PEER/start.
+ * Peers that do not come up are left out with a line on standard error. Returns how many there are, the library first,
+ * or 0. */
 int bench_jobs_start(bench_job *jobs, int ranks, size_t most_bytes, const char *peers);
 /* Returns false, and lets go of the job, when it failed. */
 bool bench_job_run(bench_job *job, bench_job_round *round);
 /* Ends all jobs and waits for them. */
 void bench_jobs_end(bench_job *jobs, int count);
 
-/* --- bench_yardstick.c ------------------------------------------------------------------------------------------------- */
+/* --- bench_yardstick.c -------------------------------------------------------------------------------------------- */
 
-/* The yardstick: the two prototypes of an all-reduce of f32 sums between ranks of one host that set what is reachable. No
- * checks, no errors, no sleep: only data and flags. */
+/* The yardstick: the two prototypes of an all-reduce of f32 sums between ranks of one host that set what is reachable.
+ * No checks, no errors, no sleep: only data and flags. */
 typedef struct bench_yardstick bench_yardstick;
 
 #define BENCH_ONE_PHASE_BYTES ((size_t)16384)

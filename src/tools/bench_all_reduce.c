@@ -1,6 +1,6 @@
-/* bench_all_reduce.c: `lockstep bench all-reduce`: lets the library, its yardstick and its peers run in turn, round by round,
- * and shows their times side by side. A ratio is of one round: what disturbs a while disturbs both sides of it. The median of
- * the rounds' ratios is what is shown. */
+/* bench_all_reduce.c: `lockstep bench all-reduce`: lets the library, its yardstick and its peers run in turn, round by
+ * round, and shows their times side by side. A ratio is of one round: what disturbs a while disturbs both sides of it.
+ * The median of the rounds' ratios is what is shown. */
 #include "tools/bench.h"
 
 #include "launch/cores.h"
@@ -147,7 +147,7 @@ static const contender *find_reachable(const sitting *bench) {
     return one_phase->median_us > 0 && one_phase->median_us < in_place->median_us ? one_phase : in_place;
 }
 
-/* --- what is shown ------------------------------------------------------------------------------------------------------ */
+/* --- what is shown ------------------------------------------------------------------------------------------------ */
 
 static void add_ratio(const sitting *bench, const contender *one, const contender *other, const char *name, char *text,
                       size_t bytes) {
@@ -205,7 +205,7 @@ static void run_sizes(sitting *bench, size_t least_bytes, size_t most_bytes) {
     }
 }
 
-/* --- the command -------------------------------------------------------------------------------------------------------- */
+/* --- the command -------------------------------------------------------------------------------------------------- */
 
 static int refuse(const char *what, const char *value) {
     fprintf(stderr, "lockstep bench: %s \"%s\"\n\n%s", what, value, usage);

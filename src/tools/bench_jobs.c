@@ -1,5 +1,5 @@
-/* bench_jobs.c: the jobs that `lockstep bench all-reduce` sets side by side: starting them, and ordering rounds of them. How
- * they are spoken to stands in bench/round.h. */
+/* bench_jobs.c: the jobs that `lockstep bench all-reduce` sets side by side: starting them, and ordering rounds of
+ * them. How they are spoken to stands in bench/round.h. */
 #include "tools/bench.h"
 
 #include "base/clock.h"

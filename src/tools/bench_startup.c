@@ -1,5 +1,5 @@
-/* bench_startup.c: `lockstep bench startup`: from the launch of a job to its ranks' first barrier, beside the MPIs that are there.
- * All take turns, round by round, so that a busy moment of the machine hits all alike. */
+/* bench_startup.c: `lockstep bench startup`: from the launch of a job to its ranks' first barrier, beside the MPIs
+ * that are there. All take turns, round by round, so that a busy moment of the machine hits all alike. */
 #include "tools/bench.h"
 
 #include "launch/launch.h"
@@ -49,7 +49,7 @@ typedef struct moments {
     double met_ms, whole_ms;
 } moments;
 
-/* --- one start ----------------------------------------------------------------------------------------------------- */
+/* --- one start ---------------------------------------------------------------------------------------------------- */
 
 int bench_startup_worker(int argc, char **argv) {
     (void)argc;
@@ -126,7 +126,7 @@ static moments start(const starter *by, int ranks) {
                      .whole_ms = (double)(ls_now_ns() - start_ns) / (double)LS_NS_PER_MS};
 }
 
-/* --- all of them --------------------------------------------------------------------------------------------------- */
+/* --- all of them -------------------------------------------------------------------------------------------------- */
 
 static bool is_installed(const starter *by) {
     char path[4200] = "", command[128];

@@ -1,9 +1,10 @@
-/* bench_worker.c: one rank of the library's own job in `lockstep bench all-reduce`. Its ways, of which each round takes one:
+/* bench_worker.c: one rank of the library's own job in `lockstep bench all-reduce`. Its ways, of which each round
+ * takes one:
  *
  *   group, ordinary      a blocking call, on memory of the group and on memory of malloc
  *   ...-async            posted, and waited for at once
  *   ...-overlap          posted, then computed for a while without a call, then waited for; the computing is taken off
- *   in-place, one-phase  the two yardsticks                                                                          */
+ *   in-place, one-phase  the two yardsticks */
 #include "tools/bench.h"
 
 #include "../bench/round.h"
@@ -31,7 +32,7 @@ static float *data_of(void *context, const bench_order *order) {
     return starts_with(order->way, "ordinary") ? bench->ordinary : bench_yardstick_data(bench->yardstick);
 }
 
-/* Computing that touches no memory: a chain of dependent operations, which begins and ends where the compiler sees it. */
+/* Computing without memory: a chain of dependent operations, which begins and ends where the compiler sees it. */
 static void compute(double turns) {
     volatile double seen = 1;
     double value = seen;

@@ -1,7 +1,7 @@
 /* flight.c: `lockstep doctor --flight DIR`: what the ranks' flight recorders say together: which rank is stuck where.
  *
- * Each file is one rank's view of one group. Of a group all files are laid side by side: the earliest operation that is not
- * complete everywhere is where it hangs; who has not come to it is who the others wait for.                          */
+ * Each file is one rank's view of one group. Of a group all files are laid side by side: the earliest operation that
+ * is not complete everywhere is where it hangs; who has not come to it is who the others wait for. */
 #include "tools/flight.h"
 
 #include "base/file.h"
@@ -36,8 +36,8 @@ static int64_t number_of(const json_t *object, const char *name) {
 
 #define MOST_RANKS (1 << 20) /* far more than any job has */
 
-/* NULL and a sentence where it is not a file of that rank's recorder: folders may hold anything, and what is printed goes
- * by the numbers in it. */
+/* NULL and a sentence where it is not a file of that rank's recorder: folders may hold anything, and what is printed
+ * goes by the numbers in it. */
 static json_t *load(const char *path, int rank) {
     uint8_t *bytes = NULL;
     size_t size = 0;
@@ -74,7 +74,7 @@ static int by_group_and_rank(const void *left, const void *right) {
     return order ? order : a->rank - b->rank;
 }
 
-/* --- one group ---------------------------------------------------------------------------------------------------------- */
+/* --- one group ---------------------------------------------------------------------------------------------------- */
 
 /* Operation `number` as this rank has it; NULL: it has not begun it. */
 static const json_t *entry_of(const view *one, int64_t number) {
