@@ -33,6 +33,7 @@ static const char usage[] =
     "least), waited for; the computing is taken off. Ratios are to what is named, the medians of the rounds' ratios;\n"
     "to what is reachable only where each rank has a processor.\n";
 
+/* From one number to where no cache helps; between them each region of the curve has its points. */
 static const size_t sizes[] = {4,        64,        256,     1 << 10, 4 << 10,  16 << 10,
                                64 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20};
 
@@ -72,6 +73,7 @@ static void list_contenders(sitting *bench) {
                                                       {"reachable", "group", "blocking", "in-place"},
                                                       {"reachable", "group", "blocking", "one-phase"}};
     for (int i = 0; i < LIBRARY_WAYS; i++)
+        /* All of them are one job: the library's ranks take each way in turn, on the same memory. */
         bench->contenders[i] = (contender){
             .job = &bench->jobs[0], .impl = ways[i][0], .memory = ways[i][1], .mode = ways[i][2], .way = ways[i][3]};
     for (int i = 1; i < bench->job_count; i++)
@@ -91,6 +93,7 @@ static double median_of(const double *values, int count) {
     int used = 0;
     for (int i = 0; i < count; i++)
         if (values[i] > 0) sorted[used++] = values[i];
+    /* A contender that failed in every round has no median, and is not shown. */
     if (!used) return 0;
     qsort(sorted, (size_t)used, sizeof *sorted, by_value);
     return sorted[used / 2];
@@ -105,6 +108,7 @@ static double paired_ratio(const sitting *bench, const contender *one, const con
 
 /* As many operations as fill a round, from what one took in the round before. */
 static int operations_for(const contender *one, int round, size_t bytes, bool is_fresh) {
+    /* A round is short at every size: with twenty of each contender what drifts is spread over all. */
     const double guess_us = 20 + (double)bytes / 2000, written_us = is_fresh ? (double)bytes / 8000 : 0;
     const double one_us = (round && one->rounds_us[round - 1] > 0 ? one->rounds_us[round - 1] : guess_us) + written_us;
     const double count = ROUND_US / (one_us + 0.05);
@@ -123,6 +127,7 @@ static void run_round(sitting *bench, int index, int round, size_t bytes, bool i
                                 .operations = operations_for(one, round, bytes, is_fresh),
                                 .compute_us = compute_us};
     one->rounds_us[round] = 0;
+    /* The prototype has slots of that size, and loses long before. */
     if (index == ONE_PHASE && bytes > BENCH_ONE_PHASE_BYTES) return;
     /* The yardstick only spins, and computing takes a processor: where ranks share them, neither says anything. */
     if (bench->shares_processors && (index == IN_PLACE || index == ONE_PHASE || overlaps)) return;
@@ -136,6 +141,7 @@ static void run_round(sitting *bench, int index, int round, size_t bytes, bool i
 static void measure(sitting *bench, size_t bytes, bool is_fresh) {
     for (int i = 0; i < bench->contender_count; i++) bench->contenders[i].best_us = 1e30;
     for (int round = 0; round < bench->rounds; round++)
+        /* One round each, then the next: a minute in which the machine is slower is everybody's. */
         for (int i = 0; i < bench->contender_count; i++) run_round(bench, i, round, bytes, is_fresh);
     for (int i = 0; i < bench->contender_count; i++)
         bench->contenders[i].median_us = median_of(bench->contenders[i].rounds_us, bench->rounds);
@@ -166,6 +172,7 @@ static void write_ratios(const sitting *bench, int index, char *text, size_t byt
     text[0] = '\0';
     if (one->job != &bench->jobs[0] || index >= IN_PLACE) return;
     add_ratio(bench, one, find_reachable(bench), "reachable", text, bytes);
+    /* Ways come in threes: blocking, asynchronous, overlapped. */
     if (index % 3) add_ratio(bench, one, &bench->contenders[index / 3 * 3], "blocking", text, bytes);
     for (int i = LIBRARY_WAYS; i < bench->contender_count; i++) {
         char name[96];
@@ -242,6 +249,7 @@ int bench_all_reduce_main(int argc, char **argv) {
                                           {NULL, 0, NULL, 0}};
     long long ranks = 2, least = 4, most = 100 << 20, rounds = 20;
     char peers[4200];
+    /* Too large for a stack. */
     static sitting bench;
     int option;
     find_peers(peers, sizeof peers);

@@ -30,6 +30,7 @@ static void close_pipes(bench_job *job) {
     for (int i = 0; i < job->ranks; i++)
         if (job->orders[i] >= 0) close(job->orders[i]);
     if (job->answers >= 0) close(job->answers);
+    /* Our copies of what the ranks have open: while one is left, no pipe ends. */
     for (int i = 0; i <= job->ranks; i++) close(job->first + i);
     job->answers = -1;
     for (int i = 0; i < job->ranks; i++) job->orders[i] = -1;
@@ -42,6 +43,7 @@ static bool make_pipes(bench_job *job) {
         int ends[2];
         if (pipe2(ends, O_CLOEXEC) != 0) return false;
         const int theirs = i < job->ranks ? ends[0] : ends[1];
+        /* Under a number that the ranks are told beforehand. */
         const int placed = fcntl(theirs, F_DUPFD_CLOEXEC, job->first + i);
         close(theirs);
         if (i < job->ranks)
@@ -54,6 +56,7 @@ static bool make_pipes(bench_job *job) {
 }
 
 static bool has_ended(const bench_job *job) {
+    /* Without taking its status: end() does that, once. */
     siginfo_t ended = {.si_pid = 0};
     return waitid(P_PID, (id_t)job->process, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid != 0;
 }
@@ -64,6 +67,7 @@ static bool read_answer(const bench_job *job, char *line, size_t bytes, int64_t 
     for (size_t used = 0; used < bytes;) {
         struct pollfd answers = {.fd = job->answers, .events = POLLIN};
         if (ls_descriptors_wait(&answers, 1, ls_now_ns() + LOOK_NS) == 0) {
+            /* A job that has died says nothing more, and is not waited for. */
             if (has_ended(job) || ls_now_ns() >= deadline_ns) return false;
             continue;
         }
@@ -83,6 +87,7 @@ static void end(bench_job *job) {
     const int64_t deadline_ns = ls_now_ns() + END_NS;
     while (job->process && !has_ended(job) && ls_now_ns() < deadline_ns) ls_sleep_until(ls_now_ns() + LOOK_NS / 10);
     if (job->process) {
+        /* The whole group: an MPI's launcher has its ranks in it. */
         if (!has_ended(job)) kill(-job->process, SIGKILL);
         waitpid(job->process, NULL, 0);
     }
@@ -152,6 +157,7 @@ int bench_jobs_start(bench_job *jobs, int ranks, size_t most_bytes, const char *
     for (int i = 0; i < found && jobs_ready < BENCH_MOST_JOBS; i++) {
         char program[4200];
         snprintf(program, sizeof program, "%s/%s/start", peers, names[i]);
+        /* A folder may hold what the peers are built from. */
         if (access(program, X_OK) != 0) continue;
         snprintf(first, sizeof first, "%d", FIRST_DESCRIPTOR + jobs_ready * (BENCH_MOST_RANKS + 1));
         char *peer[] = {program, count, most, process, first, NULL};
@@ -165,7 +171,7 @@ bool bench_job_run(bench_job *job, bench_job_round *round) {
     if (!job->is_ready) return false;
     const int length = snprintf(line, sizeof line, "%s %zu %d %d %.3f\n", round->way, round->bytes, round->is_fresh,
                                 round->operations, round->compute_us);
-    for (int rank = 0; rank < job->ranks; rank++)
+    for (int rank = 0; rank < job->ranks; rank++) /* A line is far shorter than what a pipe takes at once. */
         if (write(job->orders[rank], line, (size_t)length) != length) job->is_ready = false;
     if (job->is_ready && read_answer(job, line, sizeof line, ROUND_NS) &&
         sscanf(line, "%lf %lf", &round->median_us, &round->best_us) == 2)

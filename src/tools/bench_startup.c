@@ -60,6 +60,7 @@ int bench_startup_worker(int argc, char **argv) {
     if (status != LS_OK)
         fprintf(stderr, "lockstep bench: %s\n", ls_last_error());
     else if (ls_group_rank(group) == 0)
+        /* Rank 0's moment is all ranks': it is through the barrier when the last one has come. */
         printf("met %" PRId64 "\n", ls_now_ns());
     ls_group_close(&group);
     return status != LS_OK;
@@ -67,6 +68,7 @@ int bench_startup_worker(int argc, char **argv) {
 
 static void note_line(const char *line, int64_t *met_ns) {
     int64_t when = 0;
+    /* Launchers say things of their own on the same stream. */
     if (sscanf(line, "met %" SCNd64, &when) == 1)
         *met_ns = when;
     else
@@ -108,6 +110,7 @@ static bool start_own(int ranks, int64_t *met_ns) {
 static bool start_other(const starter *by, int ranks, int64_t *met_ns) {
     char path[4200] = "", command[5000], line[512];
     if (!find_beside(by->program, path, sizeof path)) return false;
+    /* With a limit: an MPI that cannot start so many ranks may wait for ever. */
     snprintf(command, sizeof command, "exec timeout %d %s -n %d '%s'", LIMIT_S, by->command, ranks, path);
     FILE *stream = popen(command, "r");
     while (stream && fgets(line, sizeof line, stream)) {
@@ -121,6 +124,7 @@ static moments start(const starter *by, int ranks) {
     int64_t met_ns = 0;
     const int64_t start_ns = ls_now_ns();
     const bool is_well = by->program ? start_other(by, ranks, &met_ns) : start_own(ranks, &met_ns);
+    /* A start that failed is no measurement, however long it took. */
     if (!is_well || met_ns == 0) return (moments){0};
     return (moments){.met_ms = (double)(met_ns - start_ns) / (double)LS_NS_PER_MS,
                      .whole_ms = (double)(ls_now_ns() - start_ns) / (double)LS_NS_PER_MS};

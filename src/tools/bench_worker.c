@@ -66,6 +66,7 @@ static int call(void *context, const bench_order *order, float *data) {
     if (!strchr(order->way, '-')) return ls_group_all_reduce(bench->group, data, count, LS_F32, LS_SUM, NULL);
     ls_work *work = NULL;
     ls_status status = ls_group_all_reduce(bench->group, data, count, LS_F32, LS_SUM, &work);
+    /* Without a call of the library: what goes on meanwhile, others do. */
     if (order->compute_us > 0) compute(order->compute_us * bench->turns_per_us);
     if (status == LS_OK) status = ls_work_wait(work, 0);
     ls_work_close(&work);
@@ -77,6 +78,7 @@ static ls_status set_up(sitting *bench, size_t most_bytes) {
     LS_TRY(ls_group_open(&bench->group, NULL));
     LS_TRY(ls_group_alloc(bench->group, most_bytes, &shared));
     bench->shared = shared;
+    /* As a program's own arrays: nothing of it is known to the peers. */
     bench->ordinary = ls_alloc(most_bytes);
     if (!bench->ordinary) return LS_ERR_MEMORY;
     LS_TRY(bench_yardstick_open(&bench->yardstick, bench->group, most_bytes));
@@ -88,6 +90,7 @@ int bench_all_reduce_worker(int argc, char **argv) {
     static bench_rank self;
     static sitting bench;
     if (argc != 4) return 2;
+    /* Before the group is open: a rank is bound to its processor first, so that its memory is near. */
     const char *rank = getenv("RANK"), *ranks = getenv("WORLD_SIZE");
     self.rank = rank ? atoi(rank) : 0;
     self.ranks = ranks ? atoi(ranks) : 1;

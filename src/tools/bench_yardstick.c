@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* On lines of their own, two for each, since processors fetch lines in pairs. */
 typedef struct flags {
     _Alignas(128) _Atomic uint64_t begun;
     _Alignas(128) _Atomic uint64_t ended;
@@ -27,6 +28,7 @@ struct bench_yardstick {
     int rank, ranks;
     uint64_t number;
     const reduce_kernel *kernel;
+    /* [ranks] each, as all that follows. */
     shm_segment **segments;
     flags **flags;
     void **data;
@@ -53,6 +55,7 @@ static ls_status map_peer(bench_yardstick *yardstick, int rank, const where *at,
 static ls_status share(bench_yardstick *yardstick, ls_group *group, size_t bytes, where *all) {
     int descriptor = -1;
     LS_TRY(shm_segment_create(bytes, &descriptor));
+    /* The library's own ways are what is measured: the yardstick meets by /proc, once. */
     const where own = {.process = getpid(), .descriptor = descriptor};
     ls_status status = ls_group_all_gather(group, &own, all, 2, LS_I64, NULL);
     for (int rank = 0; status == LS_OK && rank < yardstick->ranks; rank++)
@@ -96,10 +99,12 @@ float *bench_yardstick_data(const bench_yardstick *yardstick) {
 }
 
 static void await(const _Atomic uint64_t *flag, uint64_t number) {
+    /* Acquire: the data was written before the flag. */
     while (atomic_load_explicit(flag, memory_order_acquire) < number) ls_spin_hint();
 }
 
 static size_t border(size_t bytes, int rank, int ranks) {
+    /* Shares begin on cache lines, so that no line has two writers. */
     return rank == ranks ? bytes : bytes / (size_t)ranks * (size_t)rank / 64 * 64;
 }
 
@@ -119,6 +124,7 @@ void bench_in_place(bench_yardstick *yardstick, size_t bytes) {
 
 void bench_one_phase(bench_yardstick *yardstick, float *data, size_t bytes) {
     const uint64_t number = ++yardstick->number;
+    /* Two slots in turn: whoever is slow may still read the one of the call before. */
     struct slot *own = &yardstick->flags[yardstick->rank]->slots[number % 2];
     const size_t count = bytes / sizeof(float);
     memcpy(own->data, data, bytes);

@@ -23,6 +23,7 @@ static bool is_on_path(const char *program) {
         char path[PATH_MAX];
         const size_t length = strcspn(at, ":");
         snprintf(path, sizeof path, "%.*s/%s", (int)length, at, program);
+        /* As a shell would find it; nothing is started. */
         if (access(path, X_OK) == 0) return true;
         at += length;
     }
@@ -54,6 +55,7 @@ int doctor_main(int argc, char **argv) {
             is_help ? stdout : stderr);
         return is_help ? 0 : 2;
     }
+    /* First what the report is about: people send it to others. */
     struct utsname system;
     uname(&system);
     printf("lockstep %s on %s %s, %s\n", ls_version(), system.sysname, system.release, system.machine);

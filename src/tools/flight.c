@@ -27,6 +27,7 @@ typedef struct view_list {
 
 static const char *text_of(const json_t *object, const char *name) {
     const char *text = json_string_value(json_object_get(object, name));
+    /* A member that is missing reads as empty: files of other versions are merged as far as they go. */
     return text ? text : "";
 }
 
@@ -57,6 +58,7 @@ static void take_file(view_list *views, const char *folder, const char *name) {
     char path[1024];
     int rank = 0, begin = 0;
     const size_t length = strlen(name);
+    /* Other files may lie there. */
     if (sscanf(name, "flight-%d-%n", &rank, &begin) != 1 || begin == 0 || length < 5 ||
         strcmp(name + length - 5, ".json") != 0)
         return;
@@ -71,6 +73,7 @@ static void take_file(view_list *views, const char *folder, const char *name) {
 static int by_group_and_rank(const void *left, const void *right) {
     const view *a = left, *b = right;
     const int order = strcmp(a->group, b->group);
+    /* Files of one group come to lie together, in the order of ranks. */
     return order ? order : a->rank - b->rank;
 }
 
@@ -82,6 +85,7 @@ static const json_t *entry_of(const view *one, int64_t number) {
     json_t *entry;
     json_array_foreach(json_object_get(one->file, "entries"), index, entry) {
         if (number_of(entry, "collective_seq_id") == number && !json_is_true(json_object_get(entry, "is_p2p")) &&
+            /* Posted only: to the others it has not come yet. */
             strcmp(text_of(entry, "state"), "scheduled") != 0)
             return entry;
     }
@@ -143,6 +147,7 @@ static bool say_differences(const view *group, size_t count, int64_t number) {
     bool differs = false;
     for (size_t i = 0; i < count; i++) {
         const json_t *entry = entry_of(&group[i], number);
+        /* The lowest rank that has come: what the others' calls are compared with. */
         if (!first) first = entry;
         differs |= entry && strcmp(text_of(entry, "profiling_name"), text_of(first, "profiling_name")) != 0;
     }
@@ -167,6 +172,7 @@ static void say_group(const view *group, size_t count) {
     const char *call = NULL;
     for (size_t i = 0; i < count; i++) {
         const int64_t last = last_complete(&group[i]);
+        /* Operations complete in order, so the first that some rank lacks is where all hang. */
         first = last + 1 < first ? last + 1 : first;
     }
     for (size_t i = 0; i < count && !call; i++) {
@@ -197,6 +203,7 @@ int doctor_flight(const char *folder) {
         return 1;
     }
     size_t files = 0;
+    /* Counted first, as each may be a rank's: a table is made once. */
     while (readdir(directory)) files++;
     view_list views = {.all = ls_alloc_array(files, sizeof(view))};
     rewinddir(directory);

@@ -32,6 +32,7 @@ static void open_standard_descriptors(void) {
 
 int main(int argc, char **argv) {
     open_standard_descriptors();
+    /* Without a command the usage is an answer and an error. */
     const char *name = argc > 1 ? argv[1] : "--help";
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         print_usage(argc > 1 ? stdout : stderr);

@@ -44,6 +44,7 @@ static bool read_ranks(const char *text, int *ranks) {
     char *end = NULL;
     errno = 0;
     const long number = strtol(text, &end, 10);
+    /* Cut only where the check below refuses it. */
     *ranks = (int)number;
     return !errno && end != text && !*end && number >= 1 && number <= LAUNCH_MOST_RANKS;
 }
@@ -51,8 +52,10 @@ static bool read_ranks(const char *text, int *ranks) {
 static bool read_grace(const char *text, int64_t *grace_ms) {
     char *end = NULL;
     const double seconds = strtod(text, &end);
+    /* Asked this way round, NaN is refused too. */
     if (end == text || *end || !(seconds > 0 && seconds <= 86400)) return false;
     *grace_ms = (int64_t)(seconds * 1000);
+    /* Less than a millisecond is still a wish; 0 would be the default. */
     if (*grace_ms == 0) *grace_ms = 1;
     return true;
 }
@@ -74,6 +77,7 @@ int run_main(int argc, char **argv) {
     launch_result result;
     opterr = 0;
     int option;
+    /* "+": options behind the program's name are the program's. */
     while ((option = getopt_long(argc, argv, "+:n:h", known, NULL)) != -1) {
         switch (option) {
         case 'n':

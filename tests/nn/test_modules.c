@@ -2,6 +2,7 @@
 #include "nn/small.h"
 #include "support/faults.h"
 
+#include "base/memory.h"
 #include "nn/hooks.h"
 
 /* ---- Names ---- */
@@ -93,9 +94,11 @@ static void a_child_belongs_to_one_module(void **state) {
     ls_module *twice = relu();
     assert_int_equal(ls_sequential_create(&second, (ls_child[]){{"a", twice}, {"b", twice}, {NULL, NULL}}),
                      LS_ERR_STATE);
+    const uint64_t live = ls_alloc_live();
     assert_int_equal(ls_module_create(&second, NULL, (ls_child[]){{"a", relu()}, {"b", child}, {NULL, NULL}}),
                      LS_ERR_ARGUMENT);
-    ls_module_close(&net); /* whose child it still is */
+    assert_int_equal(ls_alloc_live(), live); /* "b" is another's child still */
+    ls_module_close(&net);
     assert_nothing_left();
 }
 
