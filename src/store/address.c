@@ -34,10 +34,12 @@ ls_status store_resolve(const char *host, store_addresses *found) {
     LS_TRY(strip(host, plain, sizeof plain));
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *list = NULL;
+    /* Both families, in the order in which the system prefers them; no look-ups of our own. */
     const int failure = ls_fault(LS_FAULT_SYSCALL) ? EAI_MEMORY : getaddrinfo(plain, NULL, &hints, &list);
     if (failure) {
         ls_fail(LS_ERR_ENVIRONMENT, "\"%s\" is no address, and no host is found by that name: %s", plain,
                 gai_strerror(failure));
+        /* A job's pods may start before the name service knows them. */
         return failure == EAI_AGAIN ? LS_END : LS_ERR_ENVIRONMENT;
     }
     for (const struct addrinfo *each = list; each && found->count < STORE_MOST_ADDRESSES; each = each->ai_next) {
@@ -125,6 +127,7 @@ ls_status store_address_listen(store_address *address, int *listener) {
     }
     const int failure = errno;
     close(made);
+    /* Nothing is wrong with the job: another address of the list will do. */
     if (failure == EADDRNOTAVAIL || failure == EAFNOSUPPORT || failure == ENODEV) return LS_END;
     char text[STORE_ADDRESS_TEXT_BYTES];
     store_address_describe(address, text);
@@ -135,6 +138,7 @@ ls_status store_address_listen(store_address *address, int *listener) {
 }
 
 void store_socket_prepare(int connected) {
+    /* Requests are small and wait for answers: gathering them would cost a round trip each. */
     const int on = 1, idle_s = 10, interval_s = 3, count = 3;
     setsockopt(connected, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(connected, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -172,6 +176,7 @@ ls_status store_address_connect(const store_address *address, int64_t deadline_n
         failure = errno == EINPROGRESS ? finish(made, deadline_ns) : errno;
     if (failure == 0 && met_itself(made)) {
         const struct linger at_once = {.l_onoff = 1};
+        /* The port must be free again at once for the server that we look for. */
         setsockopt(made, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
         failure = ECONNREFUSED;
     }

@@ -35,6 +35,7 @@ static ls_status find_addresses(store_addresses *addresses) {
 }
 
 static ls_status complete_secret(store_credentials *credentials) {
+    /* The user's own comes first. */
     if (credentials->secret_bytes > 0) return LS_OK;
     const ssize_t drawn =
         ls_fault(LS_FAULT_SYSCALL) ? (errno = EAGAIN, -1) : getrandom(credentials->secret, DRAWN_SECRET_BYTES, 0);
@@ -48,6 +49,7 @@ static ls_status serve(ls_store **store, const store_endpoint *wanted, announcem
     LS_TRY(find_addresses(&made->addresses));
     *store = store_exchange_find_served(made->credentials.job, NULL, 0);
     if (*store) {
+        /* What the server asks for already: ranks that come for a second group are told the same. */
         made->credentials = *(*store)->credentials;
     } else {
         static const int any[4]; /* on all addresses the same: one that is free on the first may be taken on another */
@@ -89,11 +91,13 @@ ls_status store_announced_open(ls_store **store, const store_endpoint *wanted) {
         memcpy(word.magic, magic, sizeof word.magic);
         word.credentials = *wanted->credentials;
         status = serve(store, wanted, &word);
+        /* The others wait in PMIx's fence: they get the reason instead of an address. */
         if (status != LS_OK) ls_error_capture(&word.outcome, ls_fail_within(status, "rank 0"));
     }
     const ls_status told = store_pmix_tell(wanted->rank, &word, sizeof word, wanted->timeout_ms);
     if (status == LS_OK) status = told;
     if (status == LS_OK && !wanted->is_server) status = reach(store, wanted, &word);
+    /* The secret leaves no copy on the stack. */
     explicit_bzero(&word.credentials, sizeof word.credentials);
     if (status != LS_OK) ls_store_close(store);
     return status;

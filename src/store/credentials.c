@@ -22,6 +22,7 @@ static ls_status check_file(const char *path, int file) {
     if (fstat(file, &about) != 0) return ls_fail_errno(LS_ERR_ENVIRONMENT, errno, "cannot look at \"%s\"", path);
     if (!S_ISREG(about.st_mode))
         return ls_fail(LS_ERR_ENVIRONMENT, STORE_ENV_SECRET_FILE " is \"%s\": that is no regular file", path);
+    /* Whoever may change the file may make the job take a secret of his. */
     if (about.st_uid != geteuid() && about.st_uid != 0)
         return ls_fail(LS_ERR_ENVIRONMENT,
                        STORE_ENV_SECRET_FILE " is \"%s\", which belongs to user %u: it must be this user's (%u)", path,
@@ -44,6 +45,7 @@ static ls_status read_secret(const char *path, int file, store_credentials *cred
         else if (count == 0)
             break;
     if (count < 0) return ls_fail_errno(LS_ERR_ENVIRONMENT, errno, "cannot read the secret in \"%s\"", path);
+    /* Editors and `echo` end a file with a newline, `printf` does not: the secret is the same. */
     while (used > 0 && used < sizeof bytes && (bytes[used - 1] == '\n' || bytes[used - 1] == '\r')) used--;
     if (used < LEAST_SECRET_BYTES || used > STORE_SECRET_BYTES)
         return ls_fail(LS_ERR_ENVIRONMENT,
@@ -55,6 +57,7 @@ static ls_status read_secret(const char *path, int file, store_credentials *cred
                        STORE_SECRET_BYTES, path);
     memcpy(credentials->secret, bytes, used);
     credentials->secret_bytes = used;
+    /* The secret leaves no copy on the stack. */
     explicit_bzero(bytes, sizeof bytes);
     return LS_OK;
 }
@@ -80,6 +83,7 @@ static void find_job(char *job) {
     const char *pmix = ls_env_text("PMIX_NAMESPACE");
     const char *restarts = ls_env_text(torch ? "TORCHELASTIC_RESTART_COUNT" : "SLURM_RESTART_COUNT");
     job[0] = '\0';
+    /* The user's own name for the job comes before all that launchers set. */
     if (own)
         snprintf(job, STORE_JOB_BYTES, "%s", own);
     else if (torch)
@@ -117,6 +121,7 @@ static ls_status share_secret(ls_store *store, const char *key, int rank, int64_
 
 ls_status store_job_credentials(ls_store *store, const char *key, int rank, int64_t timeout_ms,
                                 store_credentials *credentials) {
+    /* A store with proofs is over a network, and its ranks know its secret by now. */
     if (store->credentials) {
         *credentials = *store->credentials;
         return LS_OK;

@@ -27,6 +27,7 @@ static ls_status draw(unsigned char *nonce) {
 /* HMAC under the secret over: label, NUL, job, NUL, greeting, hello without its proof, code. */
 static ls_status prove(const store_credentials *credentials, const char *label, const store_greeting *greeting,
                        const store_hello *hello, int32_t code, unsigned char proof[STORE_PROOF_BYTES]) {
+    /* Each text with its NUL and each record of one size: no two sayings are the same bytes. */
     unsigned char said[32 + STORE_JOB_BYTES + sizeof *greeting + sizeof *hello + sizeof code];
     size_t used = 0;
     const struct {
@@ -52,6 +53,7 @@ static ls_status digest_job(const char *job, unsigned char digest[16]) {
     unsigned char whole[EVP_MAX_MD_SIZE];
     if (!EVP_Digest(job, strlen(job), whole, NULL, EVP_sha256(), NULL))
         return ls_fail(LS_ERR_INTERNAL, "libcrypto refuses to compute a SHA-256");
+    /* Half of it is enough: it keeps jobs apart by mistake, the proof keeps strangers out. */
     memcpy(digest, whole, 16);
     return LS_OK;
 }
@@ -65,6 +67,7 @@ ls_status store_handshake_answer(const store_credentials *credentials, const sto
                                  int channel, store_hello *hello) {
     if (memcmp(greeting->magic, greeting_magic, sizeof greeting_magic) != 0)
         return ls_fail(LS_ERR_FORMAT, "what listens there is no server of Lockstep's");
+    /* Zeroed whole: what travels holds nothing of the stack. */
     *hello = (store_hello){.rank = rank, .process = getpid(), .channel = channel};
     memcpy(hello->magic, hello_magic, sizeof hello->magic);
     if (gethostname(hello->host, sizeof hello->host - 1) != 0) memcpy(hello->host, "a host", 7);
@@ -79,6 +82,7 @@ ls_status store_handshake_judge(const store_credentials *credentials, const stor
         return ls_fail(LS_ERR_FORMAT, "what it sent is no hello of Lockstep's");
     unsigned char job[sizeof hello->job], proof[STORE_PROOF_BYTES];
     LS_TRY(digest_job(credentials->job, job));
+    /* Computed in any case, so that the time taken tells nothing about which of the two is wrong. */
     LS_TRY(prove(credentials, "lockstep store client", greeting, hello, 0, proof));
     *verdict = (store_verdict){.code = STORE_WELCOME};
     memcpy(verdict->magic, verdict_magic, sizeof verdict->magic);
@@ -100,6 +104,7 @@ ls_status store_handshake_check(const store_credentials *credentials, const stor
                                 const store_hello *hello, const store_verdict *verdict) {
     if (memcmp(verdict->magic, verdict_magic, sizeof verdict_magic) != 0)
         return ls_fail(LS_ERR_FORMAT, "what listens there is no server of Lockstep's");
+    /* Not proved, as we share no secret with it: believed, since it only makes us leave. */
     if (verdict->code == STORE_OTHER_JOB)
         return ls_fail(LS_ERR_ENVIRONMENT, "the store there belongs to another job than \"%s\"; is the port taken?",
                        credentials->job);

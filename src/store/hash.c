@@ -48,6 +48,7 @@ static ls_status hash_call(ls_store *store, const store_request *request, store_
     hash_store *hash = (hash_store *)store;
     store_request owned = *request;
     int copies[STORE_MOST_DESCRIPTORS];
+    /* Before the lock: the caller may close its own as soon as this returns. */
     LS_TRY(duplicate(request->descriptors, request->descriptor_count, copies));
     owned.descriptors = copies;
 
@@ -63,6 +64,7 @@ static ls_status hash_call(ls_store *store, const store_request *request, store_
         if (status != LS_END || !is_in_time) break;
         is_in_time = ls_word_wait(&hash->changed, seen, deadline_ns);
     }
+    /* All who wait look again: keys are few, and this store's ranks are threads of one process. */
     if (status == LS_OK && store_operation_sets(request->operation)) ls_word_advance(&hash->changed);
     if (status != LS_OK)
         for (int i = 0; i < owned.descriptor_count; i++) close(copies[i]);

@@ -63,6 +63,7 @@ bool store_pmix_is_there(void) {
 
 /* Whether it is there. Stays open: it may have threads of its own. */
 static bool open_library(pmix_library *pmix) {
+    /* Local names: another library of the process may bring a PMIx of its own. */
     void *opened = ls_fault(LS_FAULT_SYSCALL) ? NULL : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     const struct {
         const char *name;
@@ -102,6 +103,7 @@ static ls_status get(const pmix_library *pmix, const pmix_process *self, const p
                      size_t bytes) {
     pmix_process first = *self;
     pmix_value *value = NULL;
+    /* Rank 0 of our own job, whatever others run under the same launcher. */
     first.rank = 0;
     const int status = pmix->get(&first, KEY, limit, 1, &value);
     if (status != 0 || !value) return fail_in(pmix, "PMIx_Get", status);

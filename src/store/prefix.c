@@ -17,6 +17,7 @@ static ls_status prefix_call(ls_store *base, const store_request *request, store
     prefix_store *view = (prefix_store *)base;
     char key[LS_STORE_KEY_BYTES];
     store_request whole = *request;
+    /* All else passes through as it is; a view of a view adds both prefixes. */
     whole.key = key;
     const int length = snprintf(key, sizeof key, "%s%s", view->prefix, request->key);
     if ((size_t)length < sizeof key) return view->whole->backend->call(view->whole, &whole, reply, deadline_ns);

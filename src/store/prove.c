@@ -29,6 +29,7 @@ static ls_status send_record(int socket, const void *record, size_t bytes) {
     const ssize_t sent =
         ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOBUFS, -1) : send(socket, record, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent == (ssize_t)bytes) return LS_OK;
+    /* A part of it: the buffer of a fresh socket is larger than any record. */
     if (sent >= 0) errno = EAGAIN;
     return ls_fail_errno(errno == EPIPE || errno == ECONNRESET ? LS_ERR_PEER_LOST : LS_ERR_IO, errno,
                          "cannot send to the other end");
@@ -43,6 +44,7 @@ ls_status store_prover_step(store_prover *self, int socket, const store_credenti
         LS_TRY(store_handshake_answer(credentials, &self->greeting, rank, channel, &self->hello));
         LS_TRY(send_record(socket, &self->hello, sizeof self->hello));
     }
+    /* One counter for both records: where it stands says which one is awaited. */
     size_t got = self->got - sizeof self->greeting;
     const ls_status status = receive_record(socket, &self->verdict, sizeof self->verdict, &got);
     self->got = sizeof self->greeting + got;

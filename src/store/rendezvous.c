@@ -40,6 +40,7 @@ static const starter starters[] = {
 
 /* The first whose set is complete; NULL without one. */
 static const starter *find_starter(void) {
+    /* The order is that of trust: what a user sets by hand comes before what launchers leave. */
     for (size_t i = 0; i < sizeof starters / sizeof starters[0]; i++) {
         const starter *each = &starters[i];
         if (ls_env_text(each->rank) && ls_env_text(each->size) && (!each->also || ls_env_text(each->also))) return each;
@@ -90,6 +91,7 @@ static ls_status count_hosts(const starter *by, store_rendezvous *found) {
     if (local > found->world_size)
         return ls_fail(LS_ERR_ENVIRONMENT, "%s is \"%" PRId64 "\" but %s is \"%d\": a host has at most all ranks",
                        by->local_size, local, by->size, found->world_size);
+    /* How many there are does not matter, only whether there is more than this one. */
     if (local > 0) found->hosts = local == found->world_size ? 1 : 2;
     return LS_OK;
 }
@@ -135,6 +137,7 @@ static void derive_ports(store_rendezvous *found) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (const char *at = found->job; *at; at++) hash = (hash ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
     for (found->port_count = 0; found->port_count < STORE_DERIVED_PORTS; found->port_count++) {
+        /* Knuth's generator; its high bits are the good ones. */
         hash = hash * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         found->ports[found->port_count] = FIRST_DERIVED_PORT + (int)((hash >> 33) % DERIVED_RANGE);
     }
@@ -175,6 +178,7 @@ static ls_status locate_by_hand(store_rendezvous *found) {
     if (status == LS_END) return fail_master(found);
     LS_TRY(status);
     if (!agent || strcmp(agent, "True") != 0) {
+        /* A restarted job is another one: ranks of the attempt before must not be let in. */
         if (!found->job[0] && run)
             snprintf(found->job, sizeof found->job, "torchrun/%s/%s", run, restarts ? restarts : "0");
         return LS_OK;

@@ -96,6 +96,7 @@ void peer_close(peer *closing) {
     const store_hello hello = closing->proof.hello;
     uv_close((uv_handle_t *)&closing->poll, when_closed);
     ls_live_lock();
+    /* Under the lock, with the socket's close: a forked child walks this list. */
     *link = closing->next;
     close(closing->socket);
     ls_live_unlock();
@@ -121,6 +122,7 @@ ls_status peer_watch(store_server *server, int socket, uv_poll_cb ready, peer **
     made->server = server;
     made->socket = socket;
     made->last_answer = &made->first_answer;
+    /* How long a stranger may be silent is counted from here. */
     made->since_ms = uv_now(server->loop);
     ls_live_lock();
     made->next = server->peers;
@@ -166,6 +168,7 @@ static answer_item *answer_create(uint32_t id, ls_status status, const store_ans
     for (int i = 0; i < answer->descriptor_count; i++) {
         const int copy =
             ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : fcntl(answer->descriptors[i], F_DUPFD_CLOEXEC, 3);
+        /* The table keeps its own: an answer may wait long, and the key may be deleted meanwhile. */
         if (copy < 0) {
             ls_fail_errno(LS_ERR_IO, errno, "the store's server cannot duplicate a descriptor");
             answer_free(item);
@@ -186,6 +189,7 @@ static void respond(peer *to, uint32_t id, ls_status status, const store_answer 
     answer_item *item = NULL;
     if (to->unread_bytes <= MOST_UNREAD_BYTES) {
         if (status == LS_OK) item = answer_create(id, status, answer);
+        /* Where the answer finds no room, its failure may: a sentence is short. */
         if (!item) item = sentence_create(id, status == LS_OK ? LS_ERR_IO : status);
     }
     if (!item) {
@@ -226,6 +230,7 @@ static void wake(store_server *server, const char *key) {
             continue;
         }
         const ls_status status = store_table_apply(server->table, &each->request, &answer);
+        /* Somebody has deleted the key again: the others go on waiting. */
         if (status == LS_END) return;
         *link = each->next;
         respond(each->from, each->id, status, &answer);
@@ -294,6 +299,7 @@ static void serve(peer *from, const store_frame *frame) {
     snprintf(key, sizeof key, "%s", request.key);
     store_answer answer;
     const ls_status status = store_table_apply(server->table, &request, &answer);
+    /* Nobody waits for ever for a key that a dead rank would have set. */
     if (status == LS_END && server->lost) {
         respond(from, frame->head.id, fail_lost(server->lost), &answer);
         return;

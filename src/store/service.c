@@ -24,6 +24,7 @@ struct store_service {
 
 static void run(void *argument) {
     store_service *service = argument;
+    /* Until the last handle is closed: stopping is closing. */
     uv_run(&service->loop, UV_RUN_DEFAULT);
 }
 
@@ -46,6 +47,7 @@ static void forked(ls_live *live) {
     store_service *service = (store_service *)((char *)live - offsetof(store_service, live));
     if (service->server) store_server_forked(service->server);
     if (service->door >= 0) close(service->door);
+    /* The child's copy of the epoll would keep the parent's sockets in it alive. */
     if (service->has_loop) close(uv_backend_fd(&service->loop));
 }
 
@@ -115,6 +117,7 @@ void store_service_stop(store_service **stopped) {
     *stopped = NULL;
     if (!service || service->owner != getpid()) return; /* its thread is not in a forked child, nor are its sockets */
     if (service->thread.is_started) {
+        /* The loop closes its own handles, on its own thread. */
         uv_async_send(&service->stop);
         ls_thread_join(&service->thread);
     } else {

@@ -56,8 +56,10 @@ bool store_is_in_process(const ls_store *store) {
 }
 
 static ls_status check(const ls_store *store, const store_request *request) {
+    /* Checked here once, so that backends, and servers of older clients, get nothing that cannot be. */
     const char *name = store_operation_name(request->operation);
     if (!store) return ls_fail(LS_ERR_ARGUMENT, "store %s: the store is NULL", name);
+    /* A forked child shares neither the thread that serves nor the stream's state. */
     if (store->owner != getpid())
         return ls_fail(LS_ERR_FORKED,
                        "store %s: this store was opened by process %d, before fork; open one in this process", name,
@@ -87,9 +89,11 @@ static const char *speaker(char *text, size_t bytes) {
 static ls_status call(ls_store *store, const store_request *request, store_reply *reply, int64_t timeout_ms) {
     LS_TRY(check(store, request));
     if (timeout_ms == 0) timeout_ms = STORE_DEFAULT_TIMEOUT_MS;
+    /* A deadline rather than a time: a backend may wait in several steps. */
     const ls_status status = store->backend->call(store, request, reply, ls_deadline_after_ms(timeout_ms));
     if (status != LS_ERR_TIMEOUT) return status;
     char rank[24];
+    /* Two ways to run out of time: the key was not set, or nobody answered. */
     if (store_operation_waits(request->operation))
         return ls_fail(status, "%sstore %s: key \"%s\" was not set within %" PRId64 " ms", speaker(rank, sizeof rank),
                        store_operation_name(request->operation), request->key, timeout_ms);
@@ -107,6 +111,7 @@ ls_status ls_store_set(ls_store *store, const char *key, const void *value, size
 ls_status ls_store_get(ls_store *store, const char *key, void *value, size_t capacity, size_t *bytes,
                        int64_t timeout_ms) {
     const store_request request = {.operation = STORE_GET, .key = key};
+    /* Without a buffer this is the question for the size. */
     store_reply reply = {.value = value, .capacity = value ? capacity : 0};
     LS_TRY(call(store, &request, &reply, timeout_ms));
     if (bytes) *bytes = reply.bytes;

@@ -55,6 +55,7 @@ static ls_status take_sending(stream_store *store, int64_t deadline_ns) {
     for (bool is_in_time = true;;) {
         const uint32_t seen = atomic_load_explicit(&store->changed, memory_order_acquire);
         ls_mutex_lock(&store->lock);
+        /* A stream that has failed fails every call with the first reason. */
         const ls_status status = ls_error_raise(&store->failure);
         const bool is_ours = status == LS_OK && !store->is_sending;
         if (is_ours) store->is_sending = true;
@@ -91,6 +92,7 @@ static void fill(pending *call, const store_frame *frame) {
         return;
     }
     reply->number = head->number;
+    /* The whole size, also where not all of it fits: the caller may ask with more room. */
     reply->bytes = head->value_bytes;
     const size_t fitting = reply->bytes < reply->capacity ? reply->bytes : reply->capacity;
     if (fitting > 0) memcpy(reply->value, frame->value, fitting);
@@ -155,6 +157,7 @@ static ls_status await(stream_store *store, pending *own, int64_t deadline_ns) {
 
 static void add_pending(stream_store *store, pending *call) {
     ls_mutex_lock(&store->lock);
+    /* Never given twice while both could be under way: an answer finds its own caller. */
     call->id = store->next_id++;
     call->next = store->calls;
     store->calls = call;
@@ -259,6 +262,7 @@ ls_status stream_connect_by_door(stream_store *store, int door) {
     const int failed =
         ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
     if (failed) return ls_fail_errno(LS_ERR_IO, errno, "cannot make a socket pair for the store");
+    /* Ours from here on: stream_close closes it, whatever comes. */
     store->socket = ends[0];
     char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8))) = {0};
     struct iovec vector = {.iov_base = "+", .iov_len = 1};

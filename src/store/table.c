@@ -50,6 +50,7 @@ static entry *entry_create(const char *key, const void *value, size_t bytes) {
     memcpy(behind, key, key_bytes);
     made->key = behind;
     made->value = (unsigned char *)behind + key_bytes;
+    /* A value of no bytes is a value: the key is set. */
     if (bytes > 0) memcpy(made->value, value, bytes);
     made->bytes = bytes;
     made->hash = hash_of(key);
@@ -93,6 +94,7 @@ ls_status store_table_each(const store_table *table, ls_status (*visit)(void *co
 static entry **find(store_table *table, const char *key) {
     const uint64_t hash = hash_of(key);
     entry **link = &table->chains[hash & (table->chain_count - 1)];
+    /* The hash first: keys of a job are long and begin alike. */
     while (*link && ((*link)->hash != hash || strcmp((*link)->key, key) != 0)) link = &(*link)->next;
     return link;
 }
@@ -124,6 +126,7 @@ static void put(store_table *table, entry **link, entry *made) {
         entry_free(old);
         return;
     }
+    /* After the entry is in: growing may be refused, setting may not be undone. */
     if (++table->count > table->chain_count) grow(table);
 }
 
@@ -143,6 +146,7 @@ static ls_status number_of(const entry *held, int64_t *number) {
     *number = 0;
     if (!held) return LS_OK;
     char text[24] = "";
+    /* Values are bytes: not every one is a text, and none ends with a NUL. */
     if (held->bytes > 0 && held->bytes < sizeof text) {
         memcpy(text, held->value, held->bytes);
         char *end = NULL;
@@ -159,6 +163,7 @@ static ls_status add(store_table *table, const store_request *request, store_ans
     entry **link = find(table, request->key);
     int64_t sum = 0;
     LS_TRY(number_of(*link, &sum));
+    /* The amount comes from a client. */
     if (__builtin_add_overflow(sum, request->number, &sum))
         return ls_fail(LS_ERR_ARGUMENT, "adding %" PRId64 " to store key \"%s\" is past what 64 bits hold",
                        request->number, request->key);
@@ -174,6 +179,8 @@ static ls_status add(store_table *table, const store_request *request, store_ans
 static ls_status compare_set(store_table *table, const store_request *request, store_answer *answer) {
     const entry *held = *find(table, request->key);
     const bool is_expected = request->expected_bytes == 0
+                                 /* No expectation means that the key must not be there: how the first of several
+                                  * is found. */
                                  ? !held
                                  : held && held->bytes == request->expected_bytes &&
                                        memcmp(held->value, request->expected, held->bytes) == 0;

@@ -53,6 +53,7 @@ static void close_listeners(listeners *self) {
 }
 
 static ls_status add_listener(listeners *self, const store_endpoint *endpoint, store_address *address) {
+    /* The place is there: one more than addresses in a list. */
     LS_TRY(store_address_listen(address, &self->sockets[self->count]));
     self->count++; /* closed by close_listeners, if it may not be */
     return check_secret(endpoint, address);
@@ -93,6 +94,7 @@ static ls_status open_server(const store_endpoint *endpoint, store_addresses *ad
     listeners own = {.count = 0};
     ls_status status = LS_ERR_STATE;
     int port = 0;
+    /* LS_ERR_STATE: the port is taken, and the next one derived may not be. */
     for (int i = 0; i < endpoint->port_count && status == LS_ERR_STATE; i++) {
         port = endpoint->ports[i];
         status = listen_on_port(&own, endpoint, addresses, &port);
@@ -137,6 +139,7 @@ static ls_status try_address(const store_endpoint *endpoint, const store_address
 /* Whether a failed attempt is the last word: what listens on a port that was given is not our store, and stays. */
 static bool is_final(const store_endpoint *endpoint, search *self, ls_status status) {
     if (status == LS_ERR_IO || status == LS_ERR_MEMORY || status == LS_ERR_INTERNAL) return true;
+    /* Where ports were derived, strangers on some of them are expected; a server that is not up yet refuses. */
     if (endpoint->port_count > 1 || status == LS_END || status == LS_ERR_PEER_LOST) return false;
     if (status != LS_ERR_ENVIRONMENT) return true;
     if (self->other_job_end_ns == 0) self->other_job_end_ns = ls_deadline_after_ms(OTHER_JOB_MS);
@@ -182,6 +185,7 @@ static ls_status connect_to_server(const store_endpoint *endpoint, store_address
         if (status != LS_END) return fail_to_reach(endpoint, &self, is_taken ? LS_ERR_STATE : status);
         const int64_t now_ns = ls_now_ns();
         if (now_ns >= endpoint->deadline_ns) return fail_to_reach(endpoint, &self, LS_ERR_TIMEOUT);
+        /* The clock's last digits serve as the random number that this needs. */
         int64_t until_ns = now_ns + pause_ms * LS_NS_PER_MS / 2 + now_ns % (pause_ms * LS_NS_PER_MS);
         if (until_ns > endpoint->deadline_ns) until_ns = endpoint->deadline_ns;
         ls_sleep_until(until_ns);

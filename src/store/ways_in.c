@@ -41,6 +41,7 @@ static void door_ready(uv_poll_t *poll, int failure, int events) {
         .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     const ssize_t received = failure ? 0 : recvmsg(door->socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    /* An orderly end says nothing of the streams that came through it. */
     if (received <= 0) {
         peer_close(door); /* the worker and all that share its socket are gone */
         return;
@@ -54,7 +55,7 @@ static void door_ready(uv_poll_t *poll, int failure, int events) {
         socklen_t bytes = sizeof type;
         memcpy(&descriptor, CMSG_DATA(item) + i * sizeof(int), sizeof descriptor);
         const bool is_stream = getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_STREAM;
-        if (is_stream)
+        if (is_stream) /* On a failure the descriptor is closed: the worker finds its stream at an end. */
             (void)peer_watch(door->server, descriptor, connection_ready, NULL);
         else
             close(descriptor);
@@ -123,6 +124,7 @@ static void unproved_ready(uv_poll_t *poll, int failure, int events) {
     from->is_unproved = false;
     server_welcome(server, &from->proof.hello);
     if (store_verifier_admit(&from->proof, from->socket) == LS_OK)
+        /* What came behind the hello is in the socket still: from here on frames are read. */
         uv_poll_start(&from->poll, UV_READABLE, connection_ready);
     else
         peer_close(from);
@@ -218,6 +220,7 @@ static void start_sweep(store_server *server) {
     uv_timer_init(server->loop, &server->sweep);
     server->sweep.data = server;
     uv_timer_start(&server->sweep, sweep, SWEEP_MS, SWEEP_MS);
+    /* It alone does not keep the loop running. */
     uv_unref((uv_handle_t *)&server->sweep);
 }
 

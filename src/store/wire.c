@@ -31,6 +31,7 @@ static size_t gather(const store_message *message, struct iovec *vectors) {
             skip -= sizes[i];
             continue;
         }
+        /* In place: a value of a MiB is never copied to be sent. */
         vectors[count].iov_base = (char *)parts[i] + skip;
         vectors[count++].iov_len = sizes[i] - skip;
         skip = 0;
@@ -56,6 +57,7 @@ ls_status store_message_send(store_message *message, int socket) {
         control_buffer control;
         struct msghdr header = {.msg_iov = vectors, .msg_iovlen = gather(message, vectors)};
         if (header.msg_iovlen == 0) return LS_OK;
+        /* Once: a frame that goes out in parts must not carry them twice. */
         if (message->sent == 0 && message->head.descriptor_count > 0)
             attach(&header, &control, message->descriptors, message->head.descriptor_count);
         const ssize_t sent =
@@ -79,6 +81,7 @@ static size_t frame_bytes(const store_head *head) {
 }
 
 static ls_status check_head(const store_head *head) {
+    /* Sizes are bounded before they are added, and added before memory is asked for. */
     if (head->magic == STORE_FRAME_MAGIC && head->key_bytes <= LS_STORE_KEY_BYTES &&
         head->descriptor_count <= STORE_MOST_DESCRIPTORS && head->expected_bytes <= LS_STORE_VALUE_BYTES &&
         head->value_bytes <= LS_STORE_VALUE_BYTES)
@@ -137,6 +140,7 @@ ls_status store_inbox_put(store_inbox *inbox, const void *bytes, size_t count) {
 
 /* Takes over the descriptors of a received message. What does not fit was never ours to expect. */
 static ls_status take_descriptors(store_inbox *inbox, struct msghdr *header) {
+    /* The kernel has closed what found no room: the frame that announced it would wait for ever. */
     bool is_refused = (header->msg_flags & MSG_CTRUNC) != 0;
     for (struct cmsghdr *item = CMSG_FIRSTHDR(header); item; item = CMSG_NXTHDR(header, item)) {
         if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS) continue;
@@ -185,6 +189,7 @@ ls_status store_inbox_next(store_inbox *inbox, store_frame *frame) {
     frame->key = "";
     if (head->key_bytes > 0) {
         frame->key = (const char *)at;
+        /* One NUL, and at the end: else the key would be another text to us than to its sender. */
         if (memchr(at, '\0', head->key_bytes) != at + head->key_bytes - 1)
             return ls_fail(LS_ERR_FORMAT, "a frame's key does not end where the frame says");
     }
