@@ -116,6 +116,9 @@ bool reducer_is_marked(ls_reduction *reducer, int index);
 /* This rank's step, the next one between steps, has failed; the first failure is kept. */
 void reducer_fail(ls_reduction *reducer, ls_status status);
 
+/* Why the step failed, from the records of all ranks: never LS_OK, and the same on all. Collective. */
+ls_status reducer_explain(ls_reduction *reducer);
+
 /* Ends the step; returns the same status on all ranks unless the group is lost. Afterwards `used` is the union. */
 ls_status reducer_finish(ls_reduction *reducer, ls_status failure);
 
