@@ -3,9 +3,9 @@
 #define LS_GROUP_POINTS_H
 
 static const char *const group_points[] = {
-    "shm.share.published",   /* our segment and process can be found; boards of a group, or memory */
-    "shm.share.mapped",      /* we have mapped everyone's, nobody knows */
-    "shm.share.met",         /* everyone has mapped everyone's */
+    "shm.share.published",   /* our part of the segment, for a group's boards or for memory, is there */
+    "shm.share.mapped",      /* we are through, nobody knows */
+    "shm.share.met",         /* everyone is */
     "shm.allocate.agreed",   /* all ranks want the same memory, and there is enough */
     "shm.meeting.published", /* our call can be seen */
     "shm.meeting.met",       /* we have seen everyone's, nothing is done yet */
@@ -32,7 +32,7 @@ static const char *const related_points[] = {
     "monitored.barrier.told", /* the verdict is there, or is here */
 };
 
-/* Rank 0 alone comes to "shm.share.gathered" (it has the segments of some ranks, which the others have not) and to
+/* Rank 0 alone comes to "shm.share.gathered" (it has the processes of some ranks, which the others have not) and to
  * "monitored.barrier.collected" (it knows who has come, which the others do not). */
 
 #define RELATED_POINT_COUNT ((int)(sizeof related_points / sizeof related_points[0]))

@@ -44,9 +44,10 @@ static ls_status map_peer(bench_yardstick *yardstick, int rank, const where *at,
     snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)at->process, (long long)at->descriptor);
     const int descriptor = open(path, O_RDWR | O_CLOEXEC);
     if (descriptor < 0) return ls_fail(LS_ERR_IO, "cannot open %s: the yardstick needs the peers' memory", path);
-    const ls_status status = shm_segment_map(descriptor, bytes, true, &yardstick->segments[rank]);
+    const ls_status status = shm_segment_map(descriptor, bytes, &yardstick->segments[rank]);
     close(descriptor);
     if (status != LS_OK) return status;
+    shm_segment_fill_tables(yardstick->segments[rank]);
     yardstick->flags[rank] = yardstick->segments[rank]->base;
     yardstick->data[rank] = (char *)yardstick->segments[rank]->base + sizeof(flags);
     return LS_OK;
@@ -57,7 +58,8 @@ static ls_status share(bench_yardstick *yardstick, ls_group *group, size_t bytes
     LS_TRY(shm_segment_create(bytes, &descriptor));
     /* The library's own ways are what is measured: the yardstick meets by /proc, once. */
     const where own = {.process = getpid(), .descriptor = descriptor};
-    ls_status status = ls_group_all_gather(group, &own, all, 2, LS_I64, NULL);
+    ls_status status = shm_segment_allocate(descriptor, 0, bytes);
+    if (status == LS_OK) status = ls_group_all_gather(group, &own, all, 2, LS_I64, NULL);
     for (int rank = 0; status == LS_OK && rank < yardstick->ranks; rank++)
         status = map_peer(yardstick, rank, &all[rank], bytes);
     if (status == LS_OK) status = ls_group_barrier(group, NULL);

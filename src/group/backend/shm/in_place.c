@@ -46,7 +46,7 @@ static size_t border(const shm_group *shm, const backend_op *op, uint64_t offset
 void shm_in_place_start(shm_group *shm, backend_op *op) {
     shm_op *s = shm_op_of(op);
     for (int rank = 0; rank < shm->world_size; rank++)
-        shm->copies[rank] = (char *)s->memory->segments[rank]->base + place_of(shm, op, rank).offset;
+        shm->copies[rank] = shm_memory_copy(s->memory, rank) + place_of(shm, op, rank).offset;
     if (op->call.kind == GROUP_ALL_REDUCE) {
         s->phase = SHM_COMBINING;
         s->kernel = reduce_kernel_for(op->call.dtype, op->call.op);

@@ -1,4 +1,4 @@
-/* memory.c: ls_group_alloc: one segment a rank, mapped by all. */
+/* memory.c: ls_group_alloc: a part of one segment for each rank, mapped by all. */
 #include "group/backend/shm/shm.h"
 
 #include "base/clock.h"
@@ -8,9 +8,8 @@
 
 #include <stdio.h>
 
-static void drop(const shm_group *shm, shm_memory *memory) {
-    if (!memory) return;
-    for (int rank = 0; rank < shm->world_size; rank++) shm_segment_drop(&memory->segments[rank]);
+static void drop(shm_memory *memory) {
+    if (memory) shm_segment_drop(&memory->segment);
     ls_free(memory);
 }
 
@@ -26,9 +25,8 @@ static ls_status share(shm_group *shm, shm_memory *memory) {
                            .deadline_ns = ls_deadline_after_ms(shm->group->timeout_ms),
                            .examine = shm_examine_all,
                            .argument = shm,
-                           .segments = memory->segments};
-    LS_TRY(shm_share_offer(&sharing));
-    const ls_status status = shm_share_complete(&sharing);
+                           .segment = &memory->segment};
+    const ls_status status = shm_share(&sharing);
     /* Some ranks may hold the memory for theirs: then the ranks are no longer in step. */
     if (status != LS_OK && sharing.has_met) group_lose(shm->group, status);
     return status;
@@ -47,8 +45,7 @@ ls_status shm_allocate(void *state, size_t bytes, void **result) {
     else
         status = shm_memory_check(together);
     shm_memory *memory = NULL;
-    if (status == LS_OK && !(memory = ls_alloc(sizeof *memory + world_size * sizeof(shm_segment *))))
-        status = LS_ERR_MEMORY;
+    if (status == LS_OK && !(memory = ls_alloc(sizeof *memory))) status = LS_ERR_MEMORY;
 
     uint64_t number = 0;
     status = group_agree(shm->group, GROUP_ALLOCATE, bytes, status, &number);
@@ -56,17 +53,18 @@ ls_status shm_allocate(void *state, size_t bytes, void **result) {
     if (status == LS_OK && memory) {
         memory->number = number;
         memory->bytes = bytes;
+        memory->stride = shm_round_to_pages(bytes);
         status = share(shm, memory);
     }
     if (status != LS_OK || !memory) {
-        drop(shm, memory);
+        drop(memory);
         return status;
     }
     ls_mutex_lock(&shm->lock);
     memory->next = shm->memories;
     shm->memories = memory;
     ls_mutex_unlock(&shm->lock);
-    *result = memory->segments[shm->rank]->base;
+    *result = shm_memory_copy(memory, shm->rank);
     return LS_OK;
 }
 
@@ -75,19 +73,19 @@ void shm_release(void *state, void *base) {
     shm_memory *found = NULL;
     ls_mutex_lock(&shm->lock);
     for (shm_memory **link = &shm->memories; *link; link = &(*link)->next) {
-        if ((*link)->segments[shm->rank]->base != base) continue;
+        if (shm_memory_copy(*link, shm->rank) != base) continue;
         found = *link;
         *link = found->next;
         break;
     }
     ls_mutex_unlock(&shm->lock);
-    drop(shm, found);
+    drop(found);
 }
 
 void shm_release_all(shm_group *shm) {
     while (shm->memories) {
         shm_memory *next = shm->memories->next;
-        drop(shm, shm->memories);
+        drop(shm->memories);
         shm->memories = next;
     }
 }
@@ -97,7 +95,7 @@ shm_memory *shm_memory_find(shm_group *shm, const void *data, size_t bytes, uint
     ls_mutex_lock(&shm->lock);
     shm_memory *memory = shm->memories;
     for (; memory; memory = memory->next) {
-        const uintptr_t base = (uintptr_t)memory->segments[shm->rank]->base, at = (uintptr_t)data;
+        const uintptr_t base = (uintptr_t)shm_memory_copy(memory, shm->rank), at = (uintptr_t)data;
         if (at < base || at - base > memory->bytes || bytes > memory->bytes - (at - base)) continue;
         *offset = at - base;
         break;

@@ -7,6 +7,7 @@
 #include "group/group.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,17 +21,28 @@ static void shm_close(void *state) {
     shm_group *shm = state;
     if (!shm) return;
     shm_release_all(shm);
-    for (int rank = 0; rank < shm->world_size; rank++) {
-        if (shm->segments) shm_segment_drop(&shm->segments[rank]);
-        if (shm->processes && shm->processes[rank] >= 0) close(shm->processes[rank]);
-    }
+    shm_segment_drop(&shm->segment);
+    for (int rank = 0; shm->processes && rank < shm->world_size; rank++)
+        if (shm->processes[rank] >= 0) close(shm->processes[rank]);
     ls_mutex_destroy(&shm->lock);
     shm_mail_free(shm);
     ls_free(shm->boards);
-    ls_free(shm->segments);
     ls_free(shm->processes);
     ls_free(shm->copies);
     ls_free(shm);
+}
+
+/* Those of a group's ranks are known to the group that it is made of. */
+static ls_status inherit_processes(const shm_group *shm, const backend_place *place) {
+    const shm_group *parent = place->parent;
+    for (int rank = 0; rank < shm->world_size; rank++) {
+        const int known = parent->processes[place->ranks ? place->ranks[rank] : rank];
+        if (known < 0) continue;
+        shm->processes[rank] = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : fcntl(known, F_DUPFD_CLOEXEC, 3);
+        if (shm->processes[rank] < 0)
+            return ls_fail_errno(LS_ERR_IO, errno, "cannot duplicate the descriptor of a rank's process");
+    }
+    return LS_OK;
 }
 
 static ls_status prepare(const backend_place *place, shm_group **state) {
@@ -48,12 +60,26 @@ static ls_status prepare(const backend_place *place, shm_group **state) {
     if (!shm->processes) return LS_ERR_MEMORY;
     for (size_t rank = 0; rank < world_size; rank++) shm->processes[rank] = -1;
     shm->boards = ls_alloc_array(world_size, sizeof(shm_board *));
-    shm->segments = ls_alloc_array(world_size, sizeof(shm_segment *));
     shm->copies = ls_alloc_array(world_size, sizeof *shm->copies);
-    return shm->boards && shm->segments && shm->copies ? shm_mail_create(shm) : LS_ERR_MEMORY;
+    LS_TRY(shm->boards && shm->copies ? shm_mail_create(shm) : LS_ERR_MEMORY);
+    return place->parent ? inherit_processes(shm, place) : LS_OK;
 }
 
-static ls_status fill_board(shm_board *board) {
+static size_t board_bytes(const shm_group *shm) {
+    return sizeof(shm_board) + (size_t)shm->world_size * shm_lane_bytes(shm->world_size);
+}
+
+typedef struct opening {
+    shm_group *shm;
+    const backend_place *place;
+} opening;
+
+/* The segment is there: finds the boards in it, and fills ours. */
+static ls_status fill_board(void *argument) {
+    const shm_group *shm = ((opening *)argument)->shm;
+    for (int rank = 0; rank < shm->world_size; rank++)
+        shm->boards[rank] = shm_shared_part(shm->segment, board_bytes(shm), rank);
+    shm_board *board = shm->boards[shm->rank];
     if (gethostname(board->host, sizeof board->host - 1) != 0) snprintf(board->host, sizeof board->host, "this host");
     board->process = getpid();
     const int failure = ls_fault(LS_FAULT_SYSCALL) ? (errno = EPERM, -1)
@@ -70,50 +96,58 @@ static int count_spare_processors(const shm_group *shm) {
     return CPU_COUNT(&together) - shm->world_size;
 }
 
+/* Where `rank` says who it is: here, or in the group that this one is made of; NULL: it has not said so yet. */
+static const shm_board *find_board(const opening *self, int rank) {
+    const shm_board *board = self->shm->boards[rank];
+    const shm_group *parent = self->place->parent;
+    if (board && board->process) return board;
+    return parent ? parent->boards[self->place->ranks ? self->place->ranks[rank] : rank] : NULL;
+}
+
 /* Asked while the boards are shared: fails when a rank whose process we know of is dead. */
 static ls_status examine_opening(void *argument) {
-    const shm_group *shm = argument;
+    const shm_group *shm = ((opening *)argument)->shm;
     for (int rank = 0; rank < shm->world_size; rank++) {
         if (rank == shm->rank || !shm_is_dead(shm, rank)) continue;
-        const shm_board *board = shm->segments[rank] ? shm->segments[rank]->base : NULL;
+        const shm_board *board = find_board(argument, rank);
+        if (!board)
+            return ls_fail(LS_ERR_PEER_LOST,
+                           "rank %d of this host died before it came into the group; start the job again",
+                           shm_name(shm, rank));
         return ls_fail(LS_ERR_PEER_LOST,
                        "rank %d (%s, process %" PRId64 ") died while the group was opened; start the job again",
-                       shm_name(shm, rank), board ? board->host : "this host", board ? board->process : -1);
+                       shm_name(shm, rank), board->host, board->process);
     }
     return LS_OK;
 }
 
 /* We fail after peers may have taken the group for open: they learn it at their first operation. */
 static void opening_failed(void *argument, const ls_error *why) {
-    const shm_group *shm = argument;
-    shm_board *own = shm->segments[shm->rank]->base;
+    const shm_group *shm = ((opening *)argument)->shm;
+    shm_board *own = shm->boards[shm->rank];
     own->why = *why;
     atomic_store_explicit(&own->standing, SHM_HAS_LOST, memory_order_release);
 }
 
 static ls_status share_boards(shm_group *shm, const backend_place *place) {
+    opening self = {.shm = shm, .place = place};
+    const bool knows_processes = place->parent || store_is_in_process(place->store);
     shm_sharing sharing = {.store = place->store,
                            .rank = shm->rank,
                            .world_size = shm->world_size,
                            .prefix = place->prefix,
                            .stale = place->stale_prefix,
-                           .bytes = sizeof(shm_board) + (size_t)shm->world_size * shm_lane_bytes(shm->world_size),
+                           .bytes = board_bytes(shm),
                            .is_touched_late = place->world_size > MOST_FILLED,
                            .deadline_ns = place->deadline_ns,
                            .timeout_ms = place->timeout_ms,
+                           .fill = fill_board,
                            .examine = examine_opening,
                            .failed = opening_failed,
-                           .argument = shm,
-                           .segments = shm->segments,
-                           .processes = store_is_in_process(place->store) ? NULL : shm->processes};
-    LS_TRY(shm_share_offer(&sharing));
-    shm_board *own = shm->boards[shm->rank] = shm->segments[shm->rank]->base;
-    const ls_status filled = fill_board(own);
-    if (filled != LS_OK)
-        return shm_share_withdraw(&sharing, ls_fail_within(filled, "rank %d", shm_name(shm, shm->rank)));
-    LS_TRY(shm_share_complete(&sharing));
-    for (int rank = 0; rank < shm->world_size; rank++) shm->boards[rank] = shm->segments[rank]->base;
-    return LS_OK;
+                           .argument = &self,
+                           .segment = &shm->segment,
+                           .processes = knows_processes ? NULL : shm->processes};
+    return shm_share(&sharing);
 }
 
 static ls_status shm_open(const backend_place *place, void **state) {
@@ -122,7 +156,7 @@ static ls_status shm_open(const backend_place *place, void **state) {
     if (status == LS_OK) {
         status = share_boards(shm, place);
     } else {
-        shm_sharing refused = {.store = place->store, .rank = place->rank, .prefix = place->prefix, .descriptor = -1};
+        shm_sharing refused = {.store = place->store, .rank = place->rank, .prefix = place->prefix};
         ls_fail_within(status, "rank %d", place->rank);
         shm_share_withdraw(&refused, status);
     }

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
-#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,23 +26,26 @@ ls_status shm_segment_create(size_t bytes, int *descriptor) {
         ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (memory < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot create a segment of shared memory");
 
-    /* All pages now: lack of memory is an error here, not a signal at some later store. */
-    int failure = ls_fault(LS_FAULT_SYSCALL) ? ENOSPC : 0;
-    while (!failure && fallocate(memory, 0, 0, (off_t)rounded) != 0)
-        if (errno != EINTR) failure = errno;
-    if (failure) {
-        close(memory);
-        return ls_fail_errno(LS_ERR_MEMORY, failure, "cannot allocate %zu bytes of group memory", rounded);
-    }
     /* Nobody, not even a peer that errs, can cut the object under our mapping. */
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-    if ((ls_fault(LS_FAULT_SYSCALL) ? (errno = EPERM, -1) : fcntl(memory, F_ADD_SEALS, seals)) != 0) {
-        failure = errno;
+    const int failed = ls_fault(LS_FAULT_SYSCALL)
+                           ? (errno = EPERM, -1)
+                           : ftruncate(memory, (off_t)rounded) != 0 || fcntl(memory, F_ADD_SEALS, seals) != 0;
+    if (failed) {
+        const int failure = errno;
         close(memory);
-        return ls_fail_errno(LS_ERR_IO, failure, "cannot seal a segment of shared memory");
+        return ls_fail_errno(LS_ERR_IO, failure, "cannot seal a segment of shared memory of %zu bytes", rounded);
     }
     *descriptor = memory;
     return LS_OK;
+}
+
+ls_status shm_segment_allocate(int descriptor, size_t offset, size_t bytes) {
+    int failure = ls_fault(LS_FAULT_SYSCALL) ? ENOSPC : 0;
+    while (!failure && fallocate(descriptor, 0, (off_t)offset, (off_t)bytes) != 0)
+        if (errno != EINTR) failure = errno;
+    if (!failure) return LS_OK;
+    return ls_fail_errno(LS_ERR_MEMORY, failure, "cannot allocate %zu bytes of group memory", bytes);
 }
 
 /* The mapping is gone in the child (MADV_DONTFORK), and the handle that holds this is marked. */
@@ -60,7 +62,7 @@ static shm_segment *find(const struct stat *facts) {
     return NULL;
 }
 
-static ls_status map_object(shm_segment *segment, int descriptor, bool fills_tables) {
+static ls_status map_object(shm_segment *segment, int descriptor) {
     void *base = ls_fault(LS_FAULT_SYSCALL)
                      ? (errno = ENOMEM, MAP_FAILED)
                      : mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
@@ -71,16 +73,11 @@ static ls_status map_object(shm_segment *segment, int descriptor, bool fills_tab
         munmap(base, segment->bytes);
         return ls_fail_errno(LS_ERR_IO, failure, "cannot keep group memory from forked children");
     }
-#ifdef MADV_POPULATE_WRITE
-    /* Page tables now rather than in the first step. Older kernels refuse, and fill them as pages are touched. */
-    if (fills_tables) (void)madvise(base, segment->bytes, MADV_POPULATE_WRITE);
-#endif
-    (void)fills_tables;
     segment->base = base;
     return LS_OK;
 }
 
-static ls_status map_new(int descriptor, const struct stat *facts, bool fills_tables, shm_segment **segment) {
+static ls_status map_new(int descriptor, const struct stat *facts, shm_segment **segment) {
     shm_segment *fresh = ls_alloc(sizeof *fresh);
     if (!fresh) return LS_ERR_MEMORY;
     *fresh = (shm_segment){.live = {.forked = forked},
@@ -88,7 +85,7 @@ static ls_status map_new(int descriptor, const struct stat *facts, bool fills_ta
                            .device = facts->st_dev,
                            .inode = facts->st_ino,
                            .holders = 1};
-    ls_status status = map_object(fresh, descriptor, fills_tables);
+    ls_status status = map_object(fresh, descriptor);
     if (status == LS_OK && (status = ls_live_add(&fresh->live))) munmap(fresh->base, fresh->bytes);
     if (status) {
         ls_free(fresh);
@@ -98,7 +95,7 @@ static ls_status map_new(int descriptor, const struct stat *facts, bool fills_ta
     return LS_OK;
 }
 
-ls_status shm_segment_map(int descriptor, size_t bytes, bool fills_tables, shm_segment **segment) {
+ls_status shm_segment_map(int descriptor, size_t bytes, shm_segment **segment) {
     *segment = NULL;
     struct stat facts;
     if ((ls_fault(LS_FAULT_SYSCALL) ? (errno = EIO, -1) : fstat(descriptor, &facts)) != 0)
@@ -113,10 +110,18 @@ ls_status shm_segment_map(int descriptor, size_t bytes, bool fills_tables, shm_s
     if (known)
         known->holders++;
     else
-        status = map_new(descriptor, &facts, fills_tables, &known);
+        status = map_new(descriptor, &facts, &known);
     ls_live_unlock();
     *segment = known;
     return status;
+}
+
+void shm_segment_fill_tables(const shm_segment *segment) {
+#ifdef MADV_POPULATE_WRITE
+    /* Older kernels refuse. */
+    (void)madvise(segment->base, segment->bytes, MADV_POPULATE_WRITE);
+#endif
+    (void)segment;
 }
 
 void shm_segment_drop(shm_segment **segment) {

@@ -18,14 +18,19 @@ typedef struct shm_segment {
     int holders; /* under the list's lock */
 } shm_segment;
 
-/* Makes an object of `bytes` zeroes (rounded up to pages). `descriptor` is close-on-exec and the caller's. */
+/* Makes an object of `bytes` (rounded up to pages), which has no memory yet. `descriptor` is close-on-exec and the caller's. */
 ls_status shm_segment_create(size_t bytes, int *descriptor);
 
+/* Takes the memory of some whole pages, zeroes, now: lack of it is an error here, not a signal at some later store. */
+ls_status shm_segment_allocate(int descriptor, size_t offset, size_t bytes);
+
 /* Maps the object, or takes hold of this process's mapping of it. A forked child does not get it.
- * fills_tables   page tables are filled now, where the kernel can, rather than as pages are touched
  * Errors: LS_ERR_MISMATCH when its size is not `bytes` rounded up, LS_ERR_MEMORY. */
-ls_status shm_segment_map(int descriptor, size_t bytes, bool fills_tables, shm_segment **segment);
+ls_status shm_segment_map(int descriptor, size_t bytes, shm_segment **segment);
 void shm_segment_drop(shm_segment **segment);
+
+/* Fills this process's page tables now, where the kernel can, rather than as pages are touched. All its memory is taken. */
+void shm_segment_fill_tables(const shm_segment *segment);
 
 /* Fails with the sizes when `bytes` more would be past what the cgroup or the machine has left: past those the kernel
  * kills rather than refuses. */

@@ -1,6 +1,11 @@
-/* share.c: the exchange of segments. Keys, until all have mapped them: PREFIX/<rank> has the descriptors of a rank,
- * PREFIX/from<rank> those of some ranks from that one on, gathered by rank 0; and PREFIX/failed the error of the first rank
- * that failed. */
+/* share.c: one object for all ranks, a part for each, which rank 0 makes and all map: so a group costs each rank one mapping and
+ * one descriptor, and the store N answers, where an object a rank would cost N of each to each of N ranks.
+ *
+ *     part of rank 0 | part of rank 1 | ... | head
+ *
+ * Each rank takes the memory of its part itself: it lies on that rank's side of the machine and counts as its own. Keys, until all
+ * have mapped the object: PREFIX/<rank> has a rank's process and, rank 0's, the object before it; PREFIX/from<rank> the
+ * processes of some ranks from that one on, gathered by rank 0; and PREFIX/failed the error of the first rank that failed. */
 #include "group/backend/shm/share.h"
 
 #include "base/clock.h"
@@ -14,28 +19,38 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* How long we wait before we look whether another rank has failed. */
+/* How long we wait before we look whether another rank has failed: longer each time, so that those who ask again do not keep
+ * a store from answering that many ask at once. */
 #define LOOK_AGAIN_MS 50
+#define LOOK_AGAIN_MOST_MS 400
 
-/* Whose descriptors travel together. */
-#define RANKS_AT_ONCE (STORE_MOST_DESCRIPTORS / 2)
+/* What is there comes within that, or has been taken away. */
+#define FETCH_LIMIT_MS 10000
 
-/* On a page behind the segment's memory, so that the memory itself begins on one. */
-typedef struct trailer {
-    _Atomic uint32_t standing; /* of this rank */
-    ls_word mapped; /* rank 0's: how many ranks have mapped all; all sleep on it, who completes it wakes them */
-} trailer;
-
-enum { IS_WAITED_FOR, HAS_MAPPED, HAS_FAILED };
+enum { IS_WAITED_FOR, HAS_COME, HAS_MAPPED, HAS_FAILED };
 
 #define SOMEONE_FAILED UINT32_C(0x80000000)
 
-static trailer *trailer_of(const shm_sharing *sharing, int rank) {
-    return (trailer *)((char *)sharing->segments[rank]->base + shm_round_to_pages(sharing->bytes));
+/* Behind the parts, on pages of its own. */
+typedef struct sharing_head {
+    ls_word mapped; /* how many ranks have mapped all; all sleep on it, and who completes it wakes them */
+    _Atomic uint32_t standings[];
+} sharing_head;
+
+static size_t parts_bytes(const shm_sharing *sharing) {
+    return (size_t)sharing->world_size * shm_round_to_pages(sharing->bytes);
 }
 
-static size_t whole_bytes(const shm_sharing *sharing) {
-    return shm_round_to_pages(sharing->bytes) + shm_round_to_pages(sizeof(trailer));
+static size_t head_bytes(const shm_sharing *sharing) {
+    return shm_round_to_pages(sizeof(sharing_head) + (size_t)sharing->world_size * sizeof(uint32_t));
+}
+
+static sharing_head *head_of(const shm_sharing *sharing) {
+    return (sharing_head *)((char *)(*sharing->segment)->base + parts_bytes(sharing));
+}
+
+static uint32_t standing_of(const shm_sharing *sharing, int rank) {
+    return atomic_load_explicit(&head_of(sharing)->standings[rank], memory_order_relaxed);
 }
 
 static void key_of_rank(const shm_sharing *sharing, int rank, char key[LS_STORE_KEY_BYTES]) {
@@ -46,13 +61,14 @@ static void key_of_bundle(const shm_sharing *sharing, int first, char key[LS_STO
     snprintf(key, LS_STORE_KEY_BYTES, "%s/from%d", sharing->prefix, first);
 }
 
-/* Its segment, and its process. */
-static int descriptors_a_rank(const shm_sharing *sharing) {
-    return sharing->processes ? 2 : 1;
-}
-
 static void key_of_failure(const char *prefix, char key[LS_STORE_KEY_BYTES]) {
     snprintf(key, LS_STORE_KEY_BYTES, "%s/failed", prefix);
+}
+
+/* --- failing together ----------------------------------------------------------------------------------------------- */
+
+static ls_status within_rank(const shm_sharing *sharing, ls_status status) {
+    return status == LS_OK ? LS_OK : ls_fail_within(status, "rank %d", sharing->rank);
 }
 
 /* Fails with the sentence of the rank that failed first, if one has. */
@@ -71,34 +87,28 @@ static ls_status look_for_failure(const shm_sharing *sharing) {
     return ls_error_raise(&error);
 }
 
-/* Takes back what we mapped and offered, but for the sentence. */
-static void drop_all(shm_sharing *sharing) {
-    for (int rank = 0; rank < sharing->world_size; rank++) {
-        shm_segment_drop(&sharing->segments[rank]);
-        if (!sharing->processes || sharing->processes[rank] < 0) continue;
-        close(sharing->processes[rank]);
-        sharing->processes[rank] = -1;
-    }
-    if (sharing->descriptor >= 0) close(sharing->descriptor);
-    sharing->descriptor = -1;
+static void set_standing(const shm_sharing *sharing, uint32_t standing) {
+    atomic_store_explicit(&head_of(sharing)->standings[sharing->rank], standing, memory_order_relaxed);
 }
 
-/* Where we have not mapped rank 0's segment, nobody takes the sharing for done, nor waits for long without a look around. */
-static void set_standing(const shm_sharing *sharing, uint32_t standing) {
-    atomic_store_explicit(&trailer_of(sharing, sharing->rank)->standing, standing, memory_order_relaxed);
-    if (!sharing->segments[0]) return;
-    ls_word *mapped = &trailer_of(sharing, 0)->mapped;
+/* Counts this rank, or says that one has failed; wakes the others when they have nothing more to wait for. */
+static void count(const shm_sharing *sharing, uint32_t standing) {
+    ls_word *mapped = &head_of(sharing)->mapped;
+    set_standing(sharing, standing);
     const uint32_t now = standing == HAS_FAILED
                              ? atomic_fetch_or_explicit(mapped, SOMEONE_FAILED, memory_order_acq_rel) | SOMEONE_FAILED
                              : atomic_fetch_add_explicit(mapped, 1, memory_order_acq_rel) + 1;
     if (now >= (uint32_t)sharing->world_size) ls_word_wake(mapped);
 }
 
-static void take_back_offers(const shm_sharing *sharing) {
+static void delete_keys(const shm_sharing *sharing) {
     char key[LS_STORE_KEY_BYTES];
-    key_of_rank(sharing, sharing->rank, key);
-    ls_store_delete(sharing->store, key, NULL);
-    for (int first = 0; sharing->rank == 0 && first < sharing->world_size; first += RANKS_AT_ONCE) {
+    if (sharing->processes || sharing->rank == 0) {
+        key_of_rank(sharing, sharing->rank, key);
+        ls_store_delete(sharing->store, key, NULL);
+    }
+    if (!sharing->processes || sharing->rank != 0) return;
+    for (int first = 0; first < sharing->world_size; first += STORE_MOST_DESCRIPTORS) {
         key_of_bundle(sharing, first, key);
         ls_store_delete(sharing->store, key, NULL);
     }
@@ -110,59 +120,38 @@ ls_status shm_share_withdraw(shm_sharing *sharing, ls_status status) {
     ls_error_capture(&error, status);
     key_of_failure(sharing->prefix, key);
     ls_store_compare_set(sharing->store, key, NULL, 0, &error, sizeof error, NULL);
-    if (sharing->segments && sharing->segments[sharing->rank]) {
-        if (sharing->failed) sharing->failed(sharing->argument, &error);
-        set_standing(sharing, HAS_FAILED);
+    if (sharing->segment && *sharing->segment) {
+        if (sharing->failed && standing_of(sharing, sharing->rank) != IS_WAITED_FOR)
+            sharing->failed(sharing->argument, &error);
+        count(sharing, HAS_FAILED);
     }
-    take_back_offers(sharing);
-    if (sharing->segments) drop_all(sharing);
+    delete_keys(sharing);
+    if (sharing->segment) shm_segment_drop(sharing->segment);
+    for (int rank = 0; sharing->processes && rank < sharing->world_size; rank++) {
+        if (sharing->processes[rank] >= 0) close(sharing->processes[rank]);
+        sharing->processes[rank] = -1;
+    }
     return ls_error_raise(&error); /* the store's own failures matter less */
 }
 
-static ls_status within_rank(const shm_sharing *sharing, ls_status status) {
-    return ls_fail_within(status, "rank %d", sharing->rank);
-}
+/* --- waiting -------------------------------------------------------------------------------------------------------- */
 
-ls_status shm_share_offer(shm_sharing *sharing) {
-    sharing->descriptor = -1;
-    sharing->has_met = false;
-    ls_status status = shm_memory_check(whole_bytes(sharing) * (size_t)sharing->world_size);
-    if (status == LS_OK) status = shm_segment_create(whole_bytes(sharing), &sharing->descriptor);
-    if (status == LS_OK)
-        status = shm_segment_map(sharing->descriptor, whole_bytes(sharing), !sharing->is_touched_late,
-                                 &sharing->segments[sharing->rank]);
-    return status == LS_OK ? LS_OK : shm_share_withdraw(sharing, within_rank(sharing, status));
-}
-
-/* Publishes our segment, and a descriptor of our process: so that peers learn of our death even where a forked child of
- * ours keeps every socket open. */
-static ls_status publish(shm_sharing *sharing) {
-    char key[LS_STORE_KEY_BYTES];
-    int descriptors[2] = {sharing->descriptor, -1};
-    key_of_rank(sharing, sharing->rank, key);
-    if (sharing->processes) {
-        descriptors[1] = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : (int)syscall(SYS_pidfd_open, getpid(), 0);
-        if (descriptors[1] < 0)
-            return ls_fail_errno(LS_ERR_IO, errno, "cannot open a descriptor of this process (pidfd)");
-        sharing->processes[sharing->rank] = descriptors[1];
-    }
-    return store_set_descriptors(sharing->store, key, descriptors, descriptors_a_rank(sharing));
-}
-
+/* Before there is the object, those are there who have said so, and of those who say nothing nothing is known; nor of a store
+ * that fails. */
 static bool has_come(const shm_sharing *sharing, int rank) {
     char key[LS_STORE_KEY_BYTES];
     bool is_set = false;
+    if (*sharing->segment) return standing_of(sharing, rank) != IS_WAITED_FOR;
+    if (rank != 0 && !sharing->processes) return true;
     key_of_rank(sharing, rank, key);
-    /* Of a store that fails nothing is known, so nobody is blamed. */
-    return sharing->segments[rank] || ls_store_check(sharing->store, key, &is_set) != LS_OK || is_set;
+    return ls_store_check(sharing->store, key, &is_set) != LS_OK || is_set;
 }
 
 static bool has_mapped(const shm_sharing *sharing, int rank) {
-    return !sharing->segments[rank] ||
-           atomic_load_explicit(&trailer_of(sharing, rank)->standing, memory_order_relaxed) != IS_WAITED_FOR;
+    return !*sharing->segment || standing_of(sharing, rank) == HAS_MAPPED;
 }
 
-/* "rank 2, rank 5": those who have not come. When all have, those who have not mapped the others: they are slow; otherwise
+/* "rank 2, rank 5": those who have not come. When all have, those who have not mapped the others' parts: they are slow; otherwise
  * they wait, as we do. */
 static void describe_missing(const shm_sharing *sharing, char *text, size_t bytes) {
     bool (*const is_there[])(const shm_sharing *sharing, int rank) = {has_come, has_mapped};
@@ -199,88 +188,19 @@ static ls_status fail_with_cause(const shm_sharing *sharing, ls_status status) {
 }
 
 static ls_status await(shm_sharing *sharing, const char *key, int *descriptors, int count) {
-    for (;;) {
-        const ls_status status = store_get_descriptors(sharing->store, key, descriptors, count, LOOK_AGAIN_MS);
+    for (int64_t slice_ms = LOOK_AGAIN_MS;; slice_ms = slice_ms < LOOK_AGAIN_MOST_MS ? 2 * slice_ms : slice_ms) {
+        ls_status status = ls_store_wait(sharing->store, key, slice_ms);
+        if (status == LS_OK) status = store_get_descriptors(sharing->store, key, descriptors, count, FETCH_LIMIT_MS);
         if (status == LS_OK) return LS_OK;
         if (status != LS_ERR_TIMEOUT) return fail_with_cause(sharing, status);
         LS_TRY(look_around(sharing));
     }
 }
 
-/* Maps the segment of `rank`; its process, if there is one, is the sharing's from now on. */
-static ls_status take(shm_sharing *sharing, int rank, const int *descriptors) {
-    if (sharing->processes) sharing->processes[rank] = descriptors[1];
-    const ls_status status =
-        shm_segment_map(descriptors[0], whole_bytes(sharing), !sharing->is_touched_late, &sharing->segments[rank]);
-    return status == LS_OK ? LS_OK : within_rank(sharing, status);
-}
-
-/* Rank 0: takes what the ranks of a bundle offer, and offers it to all under one key. */
-static ls_status bundle(shm_sharing *sharing, int first, int end) {
-    int descriptors[STORE_MOST_DESCRIPTORS], *at = descriptors;
-    char key[LS_STORE_KEY_BYTES];
-    ls_status status = LS_OK;
-    for (int rank = first; rank < end && status == LS_OK; rank++) {
-        at[0] = sharing->descriptor;
-        if (sharing->processes) at[1] = sharing->processes[rank];
-        key_of_rank(sharing, rank, key);
-        if (rank != sharing->rank) {
-            status = await(sharing, key, at, descriptors_a_rank(sharing));
-            if (status != LS_OK) break;
-            status = take(sharing, rank, at);
-        }
-        at += descriptors_a_rank(sharing);
-    }
-    if (status == LS_OK) {
-        ls_point("shm.share.gathered");
-        key_of_bundle(sharing, first, key);
-        status = store_set_descriptors(sharing->store, key, descriptors, (int)(at - descriptors));
-        if (status != LS_OK) within_rank(sharing, status);
-    }
-    for (const int *each = descriptors; each < at; each += descriptors_a_rank(sharing))
-        if (*each != sharing->descriptor) close(*each);
-    return status;
-}
-
-/* The others: take what is in it. */
-static ls_status unbundle(shm_sharing *sharing, int first, int end) {
-    int descriptors[STORE_MOST_DESCRIPTORS];
-    const int each = descriptors_a_rank(sharing);
-    char key[LS_STORE_KEY_BYTES];
-    key_of_bundle(sharing, first, key);
-    LS_TRY(await(sharing, key, descriptors, (end - first) * each));
-    ls_status status = LS_OK;
-    for (int rank = first; rank < end; rank++) {
-        const int *of_rank = descriptors + (rank - first) * each;
-        const bool is_wanted = status == LS_OK && !sharing->segments[rank];
-        if (is_wanted) status = take(sharing, rank, of_rank);
-        for (int i = 0; i < each; i++)
-            if (i == 0 || !is_wanted) close(of_rank[i]);
-    }
-    return status;
-}
-
-/* All segments go through rank 0: so the store is asked N times, and not N times by each of N ranks. */
-static ls_status map_all(shm_sharing *sharing) {
-    for (int first = 0, end = 0; first < sharing->world_size; first = end) {
-        end = first + RANKS_AT_ONCE < sharing->world_size ? first + RANKS_AT_ONCE : sharing->world_size;
-        LS_TRY(sharing->rank == 0 ? bundle(sharing, first, end) : unbundle(sharing, first, end));
-    }
-    return LS_OK;
-}
-
-/* The store refused its sentence. */
-static ls_status fail_unsaid(const shm_sharing *sharing) {
-    int rank = 0;
-    while (rank < sharing->world_size - 1 &&
-           atomic_load_explicit(&trailer_of(sharing, rank)->standing, memory_order_relaxed) != HAS_FAILED)
-        rank++;
-    return ls_fail(LS_ERR_PEER_LOST, "rank %d could not share its memory", rank);
-}
-
-/* A rank that failed has said why before it set the word. One that finished may have died since. */
+/* A rank that failed has said why before it set the word; unless the store refused its sentence. One that finished may have
+ * died since. */
 static ls_status wait_for_all(shm_sharing *sharing) {
-    ls_word *mapped = &trailer_of(sharing, 0)->mapped;
+    ls_word *mapped = &head_of(sharing)->mapped;
     const uint32_t wanted = (uint32_t)sharing->world_size;
     for (;;) {
         const uint32_t seen = atomic_load_explicit(mapped, memory_order_acquire);
@@ -290,35 +210,136 @@ static ls_status wait_for_all(shm_sharing *sharing) {
         const ls_status status = look_around(sharing);
         if (atomic_load_explicit(mapped, memory_order_acquire) == wanted) return LS_OK;
         LS_TRY(status);
-        if (has_failed) return fail_unsaid(sharing);
+        int rank = 0;
+        while (rank < sharing->world_size - 1 && standing_of(sharing, rank) != HAS_FAILED) rank++;
+        if (has_failed) return ls_fail(LS_ERR_PEER_LOST, "rank %d could not share its memory", rank);
     }
 }
 
-static ls_status complete(shm_sharing *sharing) {
-    const ls_status published = publish(sharing);
+/* --- the exchange --------------------------------------------------------------------------------------------------- */
+
+/* Peers learn of our death by it, even where a forked child of ours keeps every socket open. */
+static ls_status open_own_process(const shm_sharing *sharing) {
+    int *own = &sharing->processes[sharing->rank];
+    *own = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : (int)syscall(SYS_pidfd_open, getpid(), 0);
+    return *own >= 0 ? LS_OK : ls_fail_errno(LS_ERR_IO, errno, "cannot open a descriptor of this process (pidfd)");
+}
+
+/* What a rank has to offer at its key: the object, if it has one, and its process, if that is wanted. */
+static ls_status publish(const shm_sharing *sharing, int object) {
+    char key[LS_STORE_KEY_BYTES];
+    int descriptors[2], count = 0;
+    if (object >= 0) descriptors[count++] = object;
+    if (sharing->processes) descriptors[count++] = sharing->processes[sharing->rank];
+    key_of_rank(sharing, sharing->rank, key);
+    return count ? store_set_descriptors(sharing->store, key, descriptors, count) : LS_OK;
+}
+
+static ls_status map_own_part(const shm_sharing *sharing, int object) {
+    const size_t part = shm_round_to_pages(sharing->bytes);
+    LS_TRY(shm_segment_map(object, parts_bytes(sharing) + head_bytes(sharing), sharing->segment));
+    LS_TRY(shm_segment_allocate(object, (size_t)sharing->rank * part, part));
+    if (sharing->fill) LS_TRY(sharing->fill(sharing->argument));
+    set_standing(sharing, HAS_COME);
+    return LS_OK;
+}
+
+/* Rank 0. */
+static ls_status make_object(const shm_sharing *sharing, int *object) {
+    const size_t parts = parts_bytes(sharing), head = head_bytes(sharing);
+    LS_TRY(shm_memory_check(parts + head));
+    LS_TRY(shm_segment_create(parts + head, object));
+    LS_TRY(shm_segment_allocate(*object, parts, head));
+    LS_TRY(map_own_part(sharing, *object));
+    return publish(sharing, *object);
+}
+
+/* The others; of rank 0 they learn at once whether it lives. */
+static ls_status take_object(shm_sharing *sharing, int *object) {
+    char key[LS_STORE_KEY_BYTES];
+    int descriptors[2] = {-1, -1};
+    key_of_rank(sharing, 0, key);
+    const ls_status published = publish(sharing, -1);
     if (published != LS_OK) return within_rank(sharing, published);
+    LS_TRY(await(sharing, key, descriptors, sharing->processes ? 2 : 1));
+    *object = descriptors[0];
+    if (sharing->processes) sharing->processes[0] = descriptors[1];
+    ls_status status = shm_memory_check(shm_round_to_pages(sharing->bytes));
+    if (status == LS_OK) status = map_own_part(sharing, *object);
+    return within_rank(sharing, status);
+}
+
+static ls_status offer(shm_sharing *sharing) {
+    int object = -1;
+    ls_status status = sharing->processes ? open_own_process(sharing) : LS_OK;
+    if (status != LS_OK) return within_rank(sharing, status);
+    if (sharing->rank == 0)
+        status = within_rank(sharing, make_object(sharing, &object));
+    else
+        status = take_object(sharing, &object);
+    if (object >= 0) close(object);
+    return status;
+}
+
+/* Rank 0: asks some ranks for their processes, and offers them to all under one key. */
+static ls_status bundle(shm_sharing *sharing, int first, int end) {
+    char key[LS_STORE_KEY_BYTES];
+    for (int rank = first; rank < end; rank++) {
+        key_of_rank(sharing, rank, key);
+        if (rank != 0) LS_TRY(await(sharing, key, &sharing->processes[rank], 1));
+    }
+    ls_point("shm.share.gathered");
+    key_of_bundle(sharing, first, key);
+    return within_rank(sharing, store_set_descriptors(sharing->store, key, sharing->processes + first, end - first));
+}
+
+/* The others take them; those of rank 0 and of themselves they have. */
+static ls_status unbundle(shm_sharing *sharing, int first, int end) {
+    int descriptors[STORE_MOST_DESCRIPTORS];
+    char key[LS_STORE_KEY_BYTES];
+    key_of_bundle(sharing, first, key);
+    LS_TRY(await(sharing, key, descriptors, end - first));
+    for (int rank = first; rank < end; rank++) {
+        if (sharing->processes[rank] < 0)
+            sharing->processes[rank] = descriptors[rank - first];
+        else
+            close(descriptors[rank - first]);
+    }
+    return LS_OK;
+}
+
+static ls_status exchange_processes(shm_sharing *sharing) {
+    for (int first = 0, end = 0; first < sharing->world_size; first = end) {
+        end = first + STORE_MOST_DESCRIPTORS;
+        if (end > sharing->world_size) end = sharing->world_size;
+        LS_TRY(sharing->rank == 0 ? bundle(sharing, first, end) : unbundle(sharing, first, end));
+    }
+    return LS_OK;
+}
+
+static ls_status share(shm_sharing *sharing) {
+    LS_TRY(offer(sharing));
     ls_point("shm.share.published");
-    LS_TRY(map_all(sharing));
+    if (sharing->processes) LS_TRY(exchange_processes(sharing));
     ls_point("shm.share.mapped");
     sharing->has_met = true;
-    set_standing(sharing, HAS_MAPPED);
+    count(sharing, HAS_MAPPED);
     LS_TRY(wait_for_all(sharing));
     ls_point("shm.share.met");
     return LS_OK;
 }
 
-ls_status shm_share_complete(shm_sharing *sharing) {
-    const ls_status status = complete(sharing);
+ls_status shm_share(shm_sharing *sharing) {
+    const ls_status status = share(sharing);
     if (status != LS_OK) return shm_share_withdraw(sharing, status);
+    if (!sharing->is_touched_late) shm_segment_fill_tables(*sharing->segment);
 
-    /* Everyone has mapped everything: the descriptors have served, and what an earlier attempt left has no reader. */
-    take_back_offers(sharing);
+    /* The descriptors have served, and what an earlier attempt left has no reader. */
+    delete_keys(sharing);
     if (sharing->stale) {
         char key[LS_STORE_KEY_BYTES];
         key_of_failure(sharing->stale, key);
         ls_store_delete(sharing->store, key, NULL);
     }
-    close(sharing->descriptor);
-    sharing->descriptor = -1;
     return LS_OK;
 }

@@ -1,8 +1,5 @@
-/* share.h: every rank of a host contributes one segment, and all ranks map all of them: for the boards of a group, and for
- * memory of ls_group_alloc. Descriptors travel through the store.
- *
- *     shm_share_offer      our own segment, in `segments[rank]`: fill it before others see it
- *     shm_share_complete   publish it, map the peers', wait until every rank has done so
+/* share.h: every rank of a host has a part of one segment, which all of them map: for the boards of a group, and for memory of
+ * ls_group_alloc. Descriptors travel through the store.
  *
  * All or none: where one rank fails, all do, with its sentence. On error nothing is left but the sentence itself, under
  * one key, which the next sharing of these ranks removes (`stale`).                                                   */
@@ -18,28 +15,33 @@ typedef struct shm_sharing {
     int rank, world_size;
     const char *prefix;   /* of the keys: used once */
     const char *stale;    /* prefix of an earlier sharing that may have failed; NULL: none */
-    size_t bytes;         /* of each segment; the same on all ranks */
+    size_t bytes;         /* of each part, which begins on a page; the same on all ranks */
     bool is_touched_late; /* page tables are filled as pages are touched, not at once */
     int64_t deadline_ns;
     int64_t timeout_ms; /* for the message */
 
+    /* Called when the segment and our part of it are there, before others see them. NULL: they stay zeroes. */
+    ls_status (*fill)(void *argument);
     /* Asked now and then while we wait: fails when a rank cannot come any more. NULL: nobody knows. */
     ls_status (*examine)(void *argument);
-    /* Called when we fail, while our own segment is still there: peers may hold the sharing for done. NULL: nothing. */
+    /* Called when we fail, while our filled part is still there: peers may hold the sharing for done. NULL: nothing. */
     void (*failed)(void *argument, const ls_error *why);
     void *argument;
 
-    shm_segment **segments; /* [world_size], NULL before */
-    int *processes; /* [world_size] descriptors of the ranks' processes, ours too, -1 before; NULL: not wanted */
+    shm_segment **segment; /* NULL before */
+    int *processes;        /* [world_size] descriptors of the ranks' processes, ours too, -1 before; NULL: not wanted */
 
-    int descriptor; /* of our own segment, between the two calls */
-    bool has_met;   /* others may hold this sharing for done, even where shm_share_complete fails */
+    bool has_met; /* others may hold this sharing for done, even where shm_share fails */
 } shm_sharing;
 
-ls_status shm_share_offer(shm_sharing *sharing);
-ls_status shm_share_complete(shm_sharing *sharing);
+/* Returns when every rank has mapped all parts. */
+ls_status shm_share(shm_sharing *sharing);
 
-/* Instead of completing, or of offering: the others fail too, with this thread's last error. Returns `status`. */
+/* Instead of sharing: the others fail too, with this thread's last error. Returns `status`. */
 ls_status shm_share_withdraw(shm_sharing *sharing, ls_status status);
+
+static inline void *shm_shared_part(const shm_segment *segment, size_t bytes, int rank) {
+    return (char *)segment->base + (size_t)rank * shm_round_to_pages(bytes);
+}
 
 #endif

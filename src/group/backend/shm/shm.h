@@ -18,13 +18,18 @@
 #include "group/backend/shm/share.h"
 #include "group/reduce.h"
 
-/* One ls_group_alloc. `segments[rank]->base` is that rank's copy, as mapped here. */
+/* One ls_group_alloc: each rank's copy is its part of the segment. */
 typedef struct shm_memory {
     struct shm_memory *next;
     uint64_t number; /* of the operation that allocated it: the same on all ranks, never used again */
-    size_t bytes;
-    shm_segment *segments[]; /* [world size] */
+    size_t bytes;    /* of a copy */
+    size_t stride;   /* from one copy to the next */
+    shm_segment *segment;
 } shm_memory;
+
+static inline char *shm_memory_copy(const shm_memory *memory, int rank) {
+    return (char *)memory->segment->base + (size_t)rank * memory->stride;
+}
 
 /* A rank's view of its group. Whoever drives the group (group/group.h) calls `start`, `poll`, `examine` and `sleep`; fields
  * without a note are fixed before the group is handed out. */
@@ -36,7 +41,7 @@ typedef struct shm_group {
     int spare_processors;
     char prefix[LS_STORE_KEY_BYTES / 2]; /* of keys in the store */
     shm_board **boards;                  /* [world_size] */
-    shm_segment **segments;              /* [world_size], of the boards */
+    shm_segment *segment;                /* of the boards */
     int *processes;                      /* [world_size] pidfds; -1 where ranks are threads of one process */
 
     void **copies;   /* [world_size]: where the copies of an operation in place begin; the driver's */
