@@ -1,5 +1,5 @@
 /* monitored.c: a barrier that tells who did not come. It goes through the store, so that it works while the group's queue
- * hangs, and loses nothing: each rank leaves a key, rank 0 collects them and leaves its verdict. */
+ * hangs, and that somebody is late loses nothing: each rank leaves a key, rank 0 collects them and leaves its verdict. */
 #include "group/group.h"
 
 #include "base/clock.h"
@@ -104,6 +104,8 @@ ls_status ls_group_monitored_barrier(ls_group *group, int64_t timeout_ms) {
     if (timeout_ms == 0) timeout_ms = group->timeout_ms;
     const uint64_t number = atomic_fetch_add_explicit(&group->monitored, 1, memory_order_relaxed) + 1;
     const int64_t deadline_ns = ls_deadline_after_ms(timeout_ms);
-    return group->rank == 0 ? lead(group, number, timeout_ms, deadline_ns)
-                            : follow(group, number, timeout_ms, deadline_ns);
+    const ls_status status = group->rank == 0 ? lead(group, number, timeout_ms, deadline_ns)
+                                              : follow(group, number, timeout_ms, deadline_ns);
+    /* Whoever waits elsewhere learns who is dead, and not that we gave up. */
+    return status == LS_ERR_PEER_LOST ? group_lose(group, status) : status;
 }

@@ -25,7 +25,7 @@
 #define LOOK_AGAIN_MOST_MS 400
 
 /* What is there comes within that, or has been taken away. */
-#define FETCH_LIMIT_MS 10000
+#define FETCH_LIMIT_MS 1000
 
 enum { IS_WAITED_FOR, HAS_COME, HAS_MAPPED, HAS_FAILED };
 
