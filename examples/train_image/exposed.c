@@ -22,7 +22,7 @@ static double median(double values[PAIRS]) {
 
 ls_status exposed_measure(exposed *found, ls_group *group, ls_ddp *ddp, ls_status (*step)(void *context),
                           void *context) {
-    double together[PAIRS], alone[PAIRS];
+    double together[PAIRS] = {0}, alone[PAIRS] = {0};
     for (int i = -SETTLING_STEPS; i < 2 * PAIRS; i++) {
         /* The pairs' order alternates, so that what drifts meets both kinds alike. */
         const bool is_alone = (i & 3) == 1 || (i & 3) == 2;

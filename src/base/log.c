@@ -49,6 +49,6 @@ void ls_log(ls_log_level level, const char *format, ...) {
     if (wanted > 0) used += (size_t)wanted < sizeof line - used - 1 ? (size_t)wanted : sizeof line - used - 2;
     line[used++] = '\n';
     /* A log line that cannot be written has nowhere to be reported. */
-    if (write(STDERR_FILENO, line, used) < 0) errno = saved_errno;
+    (void)!write(STDERR_FILENO, line, used);
     errno = saved_errno;
 }

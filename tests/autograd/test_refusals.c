@@ -127,6 +127,10 @@ static void a_probability_out_of_range_is_refused(void **state) {
         ls_step_begin();
         assert_refused(ls_dropout(x, wrong[i], 0), "expected [0, 1)", 1, &x);
     }
+    ls_tensor *weight = NULL; /* its first dim is no sample */
+    assert_int_equal(ls_tensor_create_layout(&weight, LS_F32, 4, (int64_t[]){2, 3, 2, 2}, LS_LAYOUT_HWIO), LS_OK);
+    ls_step_begin();
+    assert_refused(ls_dropout(weight, 0.5, 0), "expected samples", 1, &weight);
 }
 
 /* ---- Dims of 0 ---- */

@@ -361,6 +361,16 @@ static void a_leaf_without_memory_holds_no_gradient_whatever_is_declared(void **
     ls_tensor_close(&x);
 }
 
+static void an_end_too_many_leaves_gradients_on(void **state) {
+    (void)state;
+    ls_tensor *w = number(true, 2), *y = NULL;
+    ls_no_grad_end();
+    y = ls_mul(w, w);
+    assert_true(ls_tensor_requires_grad(y));
+    ls_tensor_close(&y);
+    ls_tensor_close(&w);
+}
+
 static ls_status fail_backward(void *context, const ls_tensor *grad_output, ls_tensor **grad_inputs) {
     (void)context;
     (void)grad_output;
@@ -415,6 +425,7 @@ int main(void) {
         cmocka_unit_test(a_home_that_holds_no_gradient_is_written_and_not_read),
         cmocka_unit_test(a_gradient_has_a_new_version_after_each_backward_and_move),
         cmocka_unit_test(a_leaf_without_memory_holds_no_gradient_whatever_is_declared),
+        cmocka_unit_test(an_end_too_many_leaves_gradients_on),
         cmocka_unit_test(a_failed_backward_frees_the_tape_too),
         cmocka_unit_test(inputs_of_add_do_not_share_their_gradients),
     };

@@ -97,6 +97,30 @@ static void an_error_of_a_users_backward_fails_the_step(void **state) {
     ls_tensor_close(&b);
 }
 
+static void end_the_step(void *context) {
+    *(ls_status *)context = ls_step_end();
+}
+
+static ls_status pass_on(void *context, const ls_tensor *grad_output, ls_tensor **grad_inputs) {
+    (void)context;
+    *(double *)ls_tensor_data_mut(grad_inputs[0]) = ls_tensor_item(grad_output);
+    return LS_OK;
+}
+
+/* From what backward calls as it lets go of an op. */
+static void a_step_does_not_end_inside_a_backward(void **state) {
+    (void)state;
+    ls_tensor *a = number(true, 3);
+    ls_status inside = LS_OK;
+    ls_step_begin();
+    ls_tensor *y = ls_op_record("ending", number(false, 3), &a, 1, pass_on, &inside, end_the_step);
+    assert_int_equal(ls_backward(y), LS_OK);
+    assert_int_equal(inside, LS_ERR_STATE);
+    assert_int_equal(ls_step_end(), LS_OK);
+    assert_near(grad_of(a), 1, 0);
+    ls_tensor_close(&a);
+}
+
 static void the_context_is_destroyed_once_in_every_case(void **state) {
     (void)state;
     ls_note_what_is_there(); /* a thread's arena keeps blocks until its last tensor is closed */
@@ -177,6 +201,7 @@ int main(void) {
         cmocka_unit_test(an_input_that_needs_no_gradient_gets_none),
         cmocka_unit_test(what_an_op_saved_goes_as_backward_passes_it),
         cmocka_unit_test(an_error_of_a_users_backward_fails_the_step),
+        cmocka_unit_test(a_step_does_not_end_inside_a_backward),
         cmocka_unit_test(the_context_is_destroyed_once_in_every_case),
         cmocka_unit_test(a_backward_inside_a_backward_is_refused),
         cmocka_unit_test(a_users_backward_may_call_ops),

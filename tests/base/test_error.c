@@ -144,6 +144,18 @@ static void lines_up_to_the_wanted_level_are_written_with_their_rank(void **stat
     assert_null(strstr(text, "rank"));
 }
 
+static void a_line_that_cannot_be_written_leaves_errno_alone(void **state) {
+    (void)state;
+    const int kept = dup(STDERR_FILENO);
+    close(STDERR_FILENO);
+    errno = ERANGE;
+    ls_log(LS_LOG_ERROR, "nobody reads this");
+    const int found = errno;
+    assert_int_equal(dup2(kept, STDERR_FILENO), STDERR_FILENO);
+    close(kept);
+    assert_int_equal(found, ERANGE);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_status_has_its_name),
@@ -152,6 +164,7 @@ int main(void) {
         cmocka_unit_test(a_caller_adds_what_it_knows_and_the_cause_stays),
         cmocka_unit_test(a_long_sentence_is_cut_and_its_cause_is_not),
         cmocka_unit_test(lines_up_to_the_wanted_level_are_written_with_their_rank),
+        cmocka_unit_test(a_line_that_cannot_be_written_leaves_errno_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

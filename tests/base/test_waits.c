@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -108,6 +109,29 @@ static void a_wait_ends_at_its_deadline_and_not_before(void **state) {
 
 static ls_word passed; /* counts the turns taken */
 
+static void ring(int number) {
+    (void)number;
+}
+
+/* A signal of the program's own, whose handler asks for no restart. */
+static void a_signal_does_not_end_a_wait_for_descriptors(void **state) {
+    (void)state;
+    int ends[2];
+    struct sigaction before, ringing = {.sa_handler = ring};
+    const struct itimerval soon = {.it_value = {.tv_usec = 20000}}, never = {0};
+    assert_int_equal(pipe(ends), 0);
+    struct pollfd polled = {.fd = ends[0], .events = POLLIN};
+    assert_int_equal(sigaction(SIGALRM, &ringing, &before), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &soon, NULL), 0);
+    const int64_t deadline_ns = ls_deadline_after_ms(100);
+    assert_int_equal(ls_descriptors_wait(&polled, 1, deadline_ns), 0);
+    assert_true(ls_now_ns() >= deadline_ns);
+    setitimer(ITIMER_REAL, &never, NULL);
+    sigaction(SIGALRM, &before, NULL);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void take_turns(void *argument) {
     const uint32_t own = *(const uint32_t *)argument;
     for (uint32_t turn = own; turn < 20000; turn += 2) {
@@ -164,6 +188,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_lock_is_held_across_a_wait),
         cmocka_unit_test(a_wait_ends_at_its_deadline_and_not_before),
+        cmocka_unit_test(a_signal_does_not_end_a_wait_for_descriptors),
         cmocka_unit_test(no_wake_is_lost),
         cmocka_unit_test(a_thread_has_a_name_its_makers_rank_and_no_signals),
     };

@@ -363,6 +363,8 @@ static void past_what_memory_can_hold(ls_group *group, rank_result *result) {
     ls_reducer *reducer = NULL;
     ls_gradient huge = {.name = "a", .dtype = LS_F32, .ndim = 1, .dims = {(INT64_C(1) << 62) - 1}};
     note(result, ls_reducer_create(&reducer, group, &huge, 1, NULL));
+    huge = (ls_gradient){.name = "a", .dtype = LS_F32, .ndim = 9};
+    result->number = ls_reducer_create(&reducer, group, &huge, 1, NULL);
     huge = (ls_gradient){.name = "a", .dtype = LS_F32, .ndim = 3, .dims = {0, INT64_MAX, INT64_MAX}};
     note_next(result, ls_reducer_create(&reducer, group, &huge, 1, NULL));
     ls_reducer_close(&reducer);
@@ -374,7 +376,8 @@ static void dims_whose_product_no_memory_can_hold_are_refused(void **state) {
     run_scenario(1, past_what_memory_can_hold, results);
     assert_int_equal(results[0].status, LS_ERR_ARGUMENT);
     assert_non_null(strstr(results[0].text, "past what memory can hold"));
-    assert_int_equal(results[0].next_status, LS_OK); /* a dim of 0: no elements */
+    assert_int_equal(results[0].number, LS_ERR_ARGUMENT); /* more dims than there are */
+    assert_int_equal(results[0].next_status, LS_OK);      /* a dim of 0: no elements */
 }
 
 int main(void) {

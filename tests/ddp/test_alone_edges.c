@@ -116,11 +116,102 @@ static void marks_in_a_failed_step_change_nothing_however_many_they_are(void **s
     }
 }
 
+/* A peer that left fails each begin with the group's error: none of them leaves a step under way. */
+static void begin_without_a_peer(ls_group *group, rank_result *result) {
+    ls_reducer *reducer = NULL;
+    const ls_gradient gradients[] = {{.name = "a", .dtype = LS_F64}};
+    note(result, ls_reducer_create(&reducer, group, gradients, 1, NULL));
+    if (ls_group_rank(group) == 0) {
+        for (int i = 0; i < 4; i++) {
+            ls_status status = ls_reducer_begin(reducer);
+            if (status == LS_OK) status = ls_reducer_finish(reducer);
+            result->number += status == LS_ERR_PEER_LOST || status == LS_ERR_ABORTED;
+        }
+    }
+    ls_reducer_close(&reducer);
+}
+
+static void a_begin_that_fails_leaves_no_step_under_way(void **state) {
+    (void)state;
+    rank_result results[2];
+    run_scenario(2, begin_without_a_peer, results);
+    assert_int_equal(results[0].status, LS_OK);
+    assert_int_equal(results[0].number, 4);
+}
+
+/* ---- What is looked at, and what is said ---- */
+
+enum { VALUES = 5 };
+static int bad_place;
+
+static void one_bad_value(ls_group *group, rank_result *result) {
+    ls_reducer *reducer = NULL;
+    const int rank = ls_group_rank(group);
+    float narrow[VALUES];
+    double wide[VALUES];
+    const ls_gradient gradients[] = {
+        {.name = "narrow", .gradient = narrow, .dtype = LS_F32, .ndim = 1, .dims = {VALUES}},
+        {.name = "wide", .gradient = wide, .dtype = LS_F64, .ndim = 1, .dims = {VALUES}}};
+    ls_reducer_create(&reducer, group, gradients, 2, &(ls_reducer_options){.find_nonfinite = true});
+    for (int i = 0; i < VALUES; i++) narrow[i] = (float)(wide[i] = 1);
+    if (rank == 1 && bad_place < VALUES) narrow[bad_place] = NAN;
+    if (rank == 1 && bad_place >= VALUES) wide[bad_place - VALUES] = -INFINITY;
+    ls_reducer_begin(reducer);
+    ls_reducer_ready(reducer, 0);
+    ls_reducer_ready(reducer, 1);
+    note(result, ls_reducer_finish(reducer));
+    ls_reducer_close(&reducer);
+}
+
+static void a_value_that_is_not_finite_is_found_wherever_it_stands(void **state) {
+    (void)state;
+    rank_result results[2];
+    for (bad_place = 0; bad_place < 2 * VALUES; bad_place++) {
+        run_scenario(2, one_bad_value, results);
+        for (int rank = 0; rank < 2; rank++) {
+            assert_int_equal(results[rank].status, LS_ERR_NONFINITE);
+            assert_non_null(strstr(results[rank].text, bad_place < VALUES ? "narrow on rank 1" : "wide on rank 1"));
+        }
+    }
+}
+
+enum { MANY = 30 };
+
+static void many_missing(ls_group *group, rank_result *result) {
+    ls_reducer *reducer = NULL;
+    ls_gradient gradients[MANY];
+    char names[MANY][16];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(names[i], sizeof names[i], "missing-%d.", i);
+        gradients[i] = (ls_gradient){.name = names[i], .dtype = LS_F64};
+    }
+    ls_reducer_create(&reducer, group, gradients, MANY, NULL);
+    ls_reducer_begin(reducer);
+    note(result, ls_reducer_finish(reducer));
+    ls_reducer_close(&reducer);
+}
+
+static void of_many_gradients_that_are_missing_a_few_are_named_for_each_rank(void **state) {
+    (void)state;
+    rank_result results[2];
+    run_scenario(2, many_missing, results);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(results[rank].status, LS_ERR_UNUSED);
+        assert_non_null(strstr(results[rank].text, "rank 0: missing-0."));
+        assert_non_null(strstr(results[rank].text, "rank 1: missing-0."));
+        assert_null(strstr(results[rank].text, "missing-8."));
+        assert_non_null(strstr(results[rank].text, "find_unused_parameters")); /* what to do is not cut off */
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_lie_in_the_order_of_their_marks_from_the_second_step_and_keep_their_contents),
         cmocka_unit_test(what_no_rank_marks_is_not_written_into_the_callers_memory),
         cmocka_unit_test(marks_in_a_failed_step_change_nothing_however_many_they_are),
+        cmocka_unit_test(a_begin_that_fails_leaves_no_step_under_way),
+        cmocka_unit_test(a_value_that_is_not_finite_is_found_wherever_it_stands),
+        cmocka_unit_test(of_many_gradients_that_are_missing_a_few_are_named_for_each_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

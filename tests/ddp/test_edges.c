@@ -116,6 +116,58 @@ static void of_several_failures_under_no_sync_the_first_is_told(void **state) {
     }
 }
 
+/* Rank 1 takes a step more under no_sync, and then fails: that it is elsewhere is what the sentence has to say. */
+static void elsewhere_and_failed(ls_group *group, rank_result *result) {
+    LEARN(1, NULL);
+    if (rank == 1) {
+        ls_ddp_no_sync_begin(ddp);
+        scalar_step(&model, 1);
+        ls_ddp_no_sync_end(ddp);
+        ls_step_begin();
+        ls_backward(ls_mean(ls_module_forward(model.module, NULL)));
+        note(result, ls_step_end());
+    } else {
+        note(result, scalar_step(&model, 1));
+    }
+    note_next(result, scalar_step(&model, rank + 1));
+    note_next_gradients(result, &model);
+    DONE;
+}
+
+static void ranks_in_different_steps_are_told_so_though_one_has_failed_as_well(void **state) {
+    (void)state;
+    rank_result results[2];
+    run_scenario(2, elsewhere_and_failed, results);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(results[rank].status, LS_ERR_MISMATCH);
+        assert_non_null(strstr(results[rank].text, "rank 0 synchronises backward 1, rank 1 backward 2"));
+        assert_int_equal(results[rank].next_status, LS_OK);
+        assert_near(results[rank].next_gradient[0], 1.5);
+    }
+}
+
+/* b is used in a step that fails, and not in the next: nobody has used it. */
+static void use_in_a_failed_step(ls_group *group, rank_result *result) {
+    LEARN(2, &((ls_ddp_options){.find_unused_parameters = true}));
+    note(result, rank == 1 ? failing_step(&model, "no room") : scalar_step(&model, 1));
+    model.used = A;
+    note_next(result, scalar_step(&model, rank + 1));
+    note_next_gradients(result, &model);
+    DONE;
+}
+
+static void what_a_failed_step_used_is_forgotten(void **state) {
+    (void)state;
+    rank_result results[2];
+    run_scenario(2, use_in_a_failed_step, results);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(results[rank].status, LS_ERR_MEMORY);
+        assert_int_equal(results[rank].next_status, LS_OK);
+        assert_near(results[rank].next_gradient[0], 1.5);
+        assert_true(isnan(results[rank].next_gradient[1])); /* none */
+    }
+}
+
 /* After a failed step the next one lays no buckets out: its order lacks gradients. The one after that does. */
 static void fail_then_train(ls_group *group, rank_result *result) {
     LEARN(3, &((ls_ddp_options){.bucket_cap_bytes = 1}));
@@ -298,6 +350,8 @@ int main(void) {
         cmocka_unit_test(the_last_of_several_forwards_decides_whether_backward_synchronises),
         cmocka_unit_test(a_step_under_no_sync_waits_for_nobody_though_a_rebuild_is_due),
         cmocka_unit_test(of_several_failures_under_no_sync_the_first_is_told),
+        cmocka_unit_test(ranks_in_different_steps_are_told_so_though_one_has_failed_as_well),
+        cmocka_unit_test(what_a_failed_step_used_is_forgotten),
         cmocka_unit_test(buckets_are_not_laid_out_by_a_step_that_failed),
         cmocka_unit_test(buffers_follow_rank_0_behind_a_failed_step_too),
         cmocka_unit_test(a_closed_wrap_leaves_a_local_model_without_gradients),

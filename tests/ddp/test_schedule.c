@@ -245,6 +245,21 @@ static void a_bucket_is_reduced_once_and_only_after_it_started(void **state) {
     schedule_clear(&schedule);
 }
 
+static void without_buckets_agreeing_leads_to_the_end(void **state) {
+    (void)state;
+    ls_schedule schedule;
+    int bucket;
+    assert_int_equal(schedule_init(&schedule, 2, 0, (const int[]){-1, -1}), LS_OK);
+    for (int step = 0; step < 2; step++) {
+        assert_int_equal(schedule_arm(&schedule), LS_OK);
+        assert_int_equal(schedule_mark(&schedule, 1), LS_OK);
+        assert_int_equal(schedule_agreed(&schedule), LS_OK);
+        assert_false(schedule_launch(&schedule, &bucket));
+        assert_int_equal(schedule_settled(&schedule), LS_OK);
+    }
+    schedule_clear(&schedule);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buckets_start_in_order_when_ready_and_never_before_for_every_order),
@@ -252,6 +267,7 @@ int main(void) {
         cmocka_unit_test(every_state_takes_its_events_and_refuses_the_others_unchanged),
         cmocka_unit_test(a_second_mark_is_refused_and_counts_nothing),
         cmocka_unit_test(a_bucket_is_reduced_once_and_only_after_it_started),
+        cmocka_unit_test(without_buckets_agreeing_leads_to_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -257,6 +257,7 @@ static void wrapping_a_part_of_a_wrapped_module_is_refused_and_the_first_wrap_go
     for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(results[rank].status, LS_ERR_STATE);
         assert_non_null(strstr(results[rank].text, "another wrap"));
+        assert_non_null(strstr(results[rank].text, "parameter \"weight\"")); /* as the part calls it */
         assert_int_equal(results[rank].next_status, LS_OK);
         assert_near(results[rank].gradient[0], 1.5);
     }

@@ -136,6 +136,12 @@ static void a_span_begun_before_the_trace_is_left_out(void **state) {
     json_t *events = read_events();
     assert_in_range(count_spans(events), 1, 1000);
     find_event(events, "X", "deep");
+    size_t i;
+    json_t *event;
+    json_array_foreach(events, i, event) {
+        assert_string_not_equal(text_of(event, "name"), "before");
+        assert_string_not_equal(text_of(event, "name"), "cut off");
+    }
     json_decref(events);
 }
 
