@@ -295,7 +295,7 @@ static ls_status bundle(shm_sharing *sharing, int first, int end) {
 
 /* The others take them; those of rank 0 and of themselves they have. */
 static ls_status unbundle(shm_sharing *sharing, int first, int end) {
-    int descriptors[STORE_MOST_DESCRIPTORS];
+    int descriptors[STORE_MOST_DESCRIPTORS] = {0};
     char key[LS_STORE_KEY_BYTES];
     key_of_bundle(sharing, first, key);
     LS_TRY(await(sharing, key, descriptors, end - first));
