@@ -20,7 +20,8 @@ static const char usage[] = "Usage: lockstep bench startup [--ranks N,N,...] [--
                             "\n"
                             "Measures how long a job on this host takes from its launch to its ranks' first barrier, "
                             "and to its end, beside Open\n"
-                            "MPI and MPICH where they are installed.\n"
+                            "MPI and MPICH where they are installed; \"no-meeting\" is the same without a meeting, "
+                            "until the last rank runs.\n"
                             "\n"
                             "  -n, --ranks N,N,...  how many ranks (default: 2,8,32,128)\n"
                             "      --rounds N       how often each is started, in turn (default: 5)\n"
@@ -29,15 +30,17 @@ static const char usage[] = "Usage: lockstep bench startup [--ranks N,N,...] [--
                             "\n"
                             "Times are milliseconds, medians over rounds.\n";
 
-/* Who starts ranks. All programs print \"met <when>\", on the clock that all processes of a host share. */
+/* Who starts ranks. All programs print "met <when>", on the clock that all processes of a host share; the last counts. */
 typedef struct starter {
     const char *impl;
+    const char *worker;  /* of ourselves */
     const char *program; /* beside the command's folder; NULL: ourselves */
     const char *command; /* its launcher */
 } starter;
 
 static const starter starters[] = {
-    {.impl = "lockstep"},
+    {.impl = "lockstep", .worker = "meet"},
+    {.impl = "no-meeting", .worker = "run"},
     {.impl = "open-mpi", .program = "../bench-openmpi/mpi_startup", .command = "mpirun.openmpi"},
     {.impl = "mpich", .program = "../bench-mpich/mpi_startup", .command = "mpiexec.hydra"},
 };
@@ -52,14 +55,13 @@ typedef struct moments {
 /* --- one start ---------------------------------------------------------------------------------------------------- */
 
 int bench_startup_worker(int argc, char **argv) {
-    (void)argc;
-    (void)argv;
+    const bool meets = argc > 1 && strcmp(argv[1], "meet") == 0;
     ls_group *group = NULL;
-    ls_status status = ls_group_open(&group, NULL);
-    if (status == LS_OK) status = ls_group_barrier(group, NULL);
+    ls_status status = meets ? ls_group_open(&group, NULL) : LS_OK;
+    if (meets && status == LS_OK) status = ls_group_barrier(group, NULL);
     if (status != LS_OK)
         fprintf(stderr, "lockstep bench: %s\n", ls_last_error());
-    else if (ls_group_rank(group) == 0)
+    else if (!meets || ls_group_rank(group) == 0)
         /* Rank 0's moment is all ranks': it is through the barrier when the last one has come. */
         printf("met %" PRId64 "\n", ls_now_ns());
     ls_group_close(&group);
@@ -70,7 +72,7 @@ static void note_line(const char *line, int64_t *met_ns) {
     int64_t when = 0;
     /* Launchers say things of their own on the same stream. */
     if (sscanf(line, "met %" SCNd64, &when) == 1)
-        *met_ns = when;
+        *met_ns = when > *met_ns ? when : *met_ns;
     else
         fprintf(stderr, "%s\n", line);
 }
@@ -96,10 +98,10 @@ static bool find_beside(const char *name, char *path, size_t bytes) {
     return (size_t)snprintf(path, bytes, "%s/%s", own, name) < bytes && access(path, X_OK) == 0;
 }
 
-static bool start_own(int ranks, int64_t *met_ns) {
+static bool start_own(const starter *by, int ranks, int64_t *met_ns) {
     char path[4200] = "";
     if (!find_beside("lockstep", path, sizeof path)) return false;
-    char *program[] = {path, "bench", "startup-worker", NULL};
+    char *program[] = {path, "bench", "startup-worker", (char *)by->worker, NULL};
     const launch_options options = {
         .ranks = ranks, .program = program, .observer = {.context = met_ns, .line = line_of_rank}};
     launch_result result = {.exit_code = 1};
@@ -123,7 +125,7 @@ static bool start_other(const starter *by, int ranks, int64_t *met_ns) {
 static moments start(const starter *by, int ranks) {
     int64_t met_ns = 0;
     const int64_t start_ns = ls_now_ns();
-    const bool is_well = by->program ? start_other(by, ranks, &met_ns) : start_own(ranks, &met_ns);
+    const bool is_well = by->program ? start_other(by, ranks, &met_ns) : start_own(by, ranks, &met_ns);
     /* A start that failed is no measurement, however long it took. */
     if (!is_well || met_ns == 0) return (moments){0};
     return (moments){.met_ms = (double)(met_ns - start_ns) / (double)LS_NS_PER_MS,

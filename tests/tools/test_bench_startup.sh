@@ -13,7 +13,9 @@ object='^{"bench":"startup","impl":"[a-z-]*","ranks":[13],"rounds":1,'
 object=$object'"median_ms":'$number',"best_ms":'$number',"whole_ms":'$number'}$'
 grep -v "$object" "$work/lines" && fail "not as promised"
 for ranks in 1 3; do
-    grep -q "\"impl\":\"lockstep\",\"ranks\":$ranks," "$work/lines" || fail "$ranks ranks are missing"
+    for impl in lockstep no-meeting; do
+        grep -q "\"impl\":\"$impl\",\"ranks\":$ranks," "$work/lines" || fail "$impl: $ranks ranks are missing"
+    done
     if [ -x "$2/bench-openmpi/mpi_startup" ] && command -v mpirun.openmpi > /dev/null; then
         grep -q "\"impl\":\"open-mpi\",\"ranks\":$ranks," "$work/lines" || fail "Open MPI is installed and was not measured"
     fi
