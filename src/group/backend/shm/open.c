@@ -29,6 +29,7 @@ static void shm_close(void *state) {
     ls_free(shm->boards);
     ls_free(shm->processes);
     ls_free(shm->copies);
+    ls_free(shm->polled);
     ls_free(shm);
 }
 
@@ -61,7 +62,8 @@ static ls_status prepare(const backend_place *place, shm_group **state) {
     for (size_t rank = 0; rank < world_size; rank++) shm->processes[rank] = -1;
     shm->boards = ls_alloc_array(world_size, sizeof(shm_board *));
     shm->copies = ls_alloc_array(world_size, sizeof *shm->copies);
-    LS_TRY(shm->boards && shm->copies ? shm_mail_create(shm) : LS_ERR_MEMORY);
+    shm->polled = ls_alloc_array(world_size, sizeof *shm->polled);
+    LS_TRY(shm->boards && shm->copies && shm->polled ? shm_mail_create(shm) : LS_ERR_MEMORY);
     return place->parent ? inherit_processes(shm, place) : LS_OK;
 }
 

@@ -30,12 +30,19 @@ static ls_status lost(const shm_group *shm, const backend_op *op, int peer, cons
                    shm_name(shm, peer), board->host, board->process, doing, op_describe(op, call));
 }
 
-static ls_status examine_peer(const shm_group *shm, const backend_op *op, int peer) {
+/* One call for all: a call a rank, by each of many ranks that wait, would keep those they wait for from the processors. */
+static bool some_are_dead(const shm_group *shm) {
+    for (int rank = 0; rank < shm->world_size; rank++)
+        shm->polled[rank] = (struct pollfd){.fd = shm->processes[rank], .events = POLLIN};
+    return poll(shm->polled, (nfds_t)shm->world_size, 0) > 0;
+}
+
+static ls_status examine_peer(const shm_group *shm, const backend_op *op, int peer, bool may_be_dead) {
     const shm_board *board = shm->boards[peer];
     switch (atomic_load_explicit(&board->standing, memory_order_acquire)) {
     case SHM_HAS_LOST: return ls_error_raise(&board->why);
     case SHM_HAS_LEFT: return lost(shm, op, peer, "left the group");
-    default: return shm_is_dead(shm, peer) ? lost(shm, op, peer, "died") : LS_OK;
+    default: return may_be_dead && shm_is_dead(shm, peer) ? lost(shm, op, peer, "died") : LS_OK;
     }
 }
 
@@ -45,6 +52,7 @@ static bool has_left(const shm_group *shm, int peer) {
 
 ls_status shm_examine(void *state, backend_op *op) {
     const shm_group *shm = state;
+    const bool may_be_dead = some_are_dead(shm);
     int awaited = 0, gone = 0;
     for (int peer = 0; peer < shm->world_size; peer++) {
         if (!shm_waits_for(shm, op, peer)) continue;
@@ -53,7 +61,7 @@ ls_status shm_examine(void *state, backend_op *op) {
         if (op->call.kind == GROUP_RECEIVE && op->call.root == LS_ANY_RANK && has_left(shm, peer))
             gone++;
         else
-            LS_TRY(examine_peer(shm, op, peer));
+            LS_TRY(examine_peer(shm, op, peer, may_be_dead));
     }
     return gone && gone == awaited ? lost(shm, op, (shm->rank + 1) % shm->world_size, "left the group") : LS_OK;
 }
@@ -61,7 +69,7 @@ ls_status shm_examine(void *state, backend_op *op) {
 ls_status shm_examine_all(void *state) {
     const shm_group *shm = state;
     for (int peer = 0; peer < shm->world_size; peer++)
-        if (peer != shm->rank && shm->boards[peer]) LS_TRY(examine_peer(shm, NULL, peer));
+        if (peer != shm->rank && shm->boards[peer]) LS_TRY(examine_peer(shm, NULL, peer, true));
     return LS_OK;
 }
 

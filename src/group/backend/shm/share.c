@@ -187,8 +187,12 @@ static ls_status fail_with_cause(const shm_sharing *sharing, ls_status status) {
     return within_rank(sharing, ls_error_raise(&end));
 }
 
+static int64_t longer(int64_t slice_ms) {
+    return slice_ms < LOOK_AGAIN_MOST_MS ? 2 * slice_ms : slice_ms;
+}
+
 static ls_status await(shm_sharing *sharing, const char *key, int *descriptors, int count) {
-    for (int64_t slice_ms = LOOK_AGAIN_MS;; slice_ms = slice_ms < LOOK_AGAIN_MOST_MS ? 2 * slice_ms : slice_ms) {
+    for (int64_t slice_ms = LOOK_AGAIN_MS;; slice_ms = longer(slice_ms)) {
         ls_status status = ls_store_wait(sharing->store, key, slice_ms);
         if (status == LS_OK) status = store_get_descriptors(sharing->store, key, descriptors, count, FETCH_LIMIT_MS);
         if (status == LS_OK) return LS_OK;
@@ -202,11 +206,11 @@ static ls_status await(shm_sharing *sharing, const char *key, int *descriptors, 
 static ls_status wait_for_all(shm_sharing *sharing) {
     ls_word *mapped = &head_of(sharing)->mapped;
     const uint32_t wanted = (uint32_t)sharing->world_size;
-    for (;;) {
+    for (int64_t slice_ms = LOOK_AGAIN_MS;; slice_ms = longer(slice_ms)) {
         const uint32_t seen = atomic_load_explicit(mapped, memory_order_acquire);
         if (seen == wanted) return LS_OK;
         const bool has_failed = seen & SOMEONE_FAILED;
-        if (!has_failed && ls_word_wait(mapped, seen, ls_now_ns() + LOOK_AGAIN_MS * LS_NS_PER_MS)) continue;
+        if (!has_failed && ls_word_wait(mapped, seen, ls_now_ns() + slice_ms * LS_NS_PER_MS)) continue;
         const ls_status status = look_around(sharing);
         if (atomic_load_explicit(mapped, memory_order_acquire) == wanted) return LS_OK;
         LS_TRY(status);

@@ -13,6 +13,7 @@
 #define LS_GROUP_SHM_SHM_H
 
 #include "base/thread.h"
+#include "base/wait.h"
 #include "group/backend.h"
 #include "group/backend/shm/board.h"
 #include "group/backend/shm/share.h"
@@ -43,6 +44,7 @@ typedef struct shm_group {
     shm_board **boards;                  /* [world_size] */
     shm_segment *segment;                /* of the boards */
     int *processes;                      /* [world_size] pidfds; -1 where ranks are threads of one process */
+    struct pollfd *polled;               /* [world_size]; the driver's */
 
     void **copies;   /* [world_size]: where the copies of an operation in place begin; the driver's */
     uint64_t chunks; /* staged so far by this group, the same on all ranks; the driver's */
