@@ -14,7 +14,7 @@
  * seen at once (ThreadSanitizer looks at those).
  *
  * What is found:
- *   a claim (explore_claim) that does not hold;
+ *   a claim (explore_claim) that does not hold, and memory used after it was freed;
  *   a state from which no order of events leads to the end (explore_scene.is_end): a sleeper whom nobody will wake, or
  *   threads that go round for ever. Waits with a limit never reach it here, but for those said to expire.         */
 #ifndef LS_TEST_EXPLORE_H
@@ -38,7 +38,7 @@ typedef struct explore_result {
 
 /* A step to leave out, to see that the rest does not do without: in the function `where`, at a place whose name has `at` in
  * it, the operation `what`: a "barrier", an "advance", a "store", a "change" (an addition), an "exchange" (it becomes a load and
- * a store), a "look" (whether the word has moved, before the sleep). */
+ * a store), a "load" (it finds 0), a "look" (whether the word has moved, before the sleep). */
 typedef struct explore_mutation {
     const char *where, *what, *at;
 } explore_mutation;
@@ -51,8 +51,11 @@ bool explore_was_met(void);
 
 /* --- for scenes --------------------------------------------------------------------------------------------------- */
 
-/* Memory that is part of the state, zeroed. */
+/* Memory that is part of the state, zeroed. Any use of it after it is freed is found, as far as it is by the calls below;
+ * what is not explore_alloc's may be freed too, to no effect. */
 void *explore_alloc(size_t bytes);
+void explore_free(const void *memory);
+bool explore_is_freed(const void *memory);
 /* What a place is:
  *   word    others sleep on it. Its value counts for nothing, but whether it was advanced since a thread read it, which is
  *           what that thread's next wait compares: so counters make no endless states
@@ -60,8 +63,7 @@ void *explore_alloc(size_t bytes);
  *   quiet   no other thread cares when it changes: no choice is made before it is used                          */
 typedef enum explore_kind { EXPLORE_WORD, EXPLORE_HINT, EXPLORE_QUIET } explore_kind;
 void explore_mark(const void *at, explore_kind kind);
-/* Adds a thread; a dormant one waits for explore_start. */
-void explore_thread(const char *name, void (*body)(void *argument), void *argument);
+/* Adds a thread, which waits for explore_start. */
 int explore_dormant_thread(const char *name);
 bool explore_has_ended(int thread);
 /* The value there, as memory has it. */
@@ -91,8 +93,6 @@ void explore_word_wake(explore_place place, void *word);
 void explore_word_advance(explore_place place, void *word);
 void explore_start(int thread, void (*body)(void *argument), void *argument);
 void explore_join(explore_place place, int thread);
-/* Gives way: something of the scene's own happens here. */
-void explore_pause(explore_place place);
 void explore_claim(bool holds, const char *text);
 
 #endif
