@@ -56,6 +56,8 @@ bool explore_was_met(void);
 void *explore_alloc(size_t bytes);
 void explore_free(const void *memory);
 bool explore_is_freed(const void *memory);
+/* The scene's own memory becomes part of the state, zeroed; in blocks of 128 bytes. */
+void explore_share(void *at, size_t bytes);
 /* What a place is:
  *   word    others sleep on it. Its value counts for nothing, but whether it was advanced since a thread read it, which is
  *           what that thread's next wait compares: so counters make no endless states
@@ -92,6 +94,7 @@ void explore_word_wait(explore_place place, void *word, bool expires);
 void explore_word_wake(explore_place place, void *word);
 void explore_word_advance(explore_place place, void *word);
 void explore_start(int thread, void (*body)(void *argument), void *argument);
+/* Waits for a thread's end; a negative one was never started. */
 void explore_join(explore_place place, int thread);
 void explore_claim(bool holds, const char *text);
 

@@ -39,6 +39,11 @@ void *explore_alloc(size_t bytes) {
     return memory;
 }
 
+void explore_share(void *at, size_t bytes) {
+    memset(at, 0, bytes);
+    states_add_memory(at, bytes);
+}
+
 static int region_of(const void *at) {
     for (int i = 0; i < region_count; i++)
         if ((const unsigned char *)at >= regions[i].at && (const unsigned char *)at < regions[i].at + regions[i].bytes)

@@ -104,7 +104,7 @@ void explore_start(int thread, void (*body)(void *argument), void *argument) {
 }
 
 void explore_join(explore_place place, int thread) {
-    if (threads[thread].status == IS_DORMANT) return; /* it was never started */
+    if (thread < 0) return; /* it was never started */
     threads[running].joined = thread;
     pause_for(IS_JOINING, NULL, true);
     tell(place, "joins", 0);
