@@ -64,9 +64,14 @@ ls_status group_lose(ls_group *group, ls_status status) {
 
 void ls_group_abort(ls_group *group, const char *reason) {
     if (!group || atomic_load_explicit(&group->is_forked, memory_order_relaxed)) return;
+    /* A thread whose wait ends by this may close the group before we are through. */
+    atomic_fetch_add_explicit(&group->users, 1, memory_order_relaxed);
+    group_enter(group);
     for (int i = 0; i < group->lane_count; i++) ls_group_abort(group->lanes[i], reason);
     group_lose(group, ls_fail(LS_ERR_ABORTED, "rank %d aborted the group: %s", group->rank,
                               reason && *reason ? reason : "no reason was given"));
+    group_exit(group);
+    group_drop_user(group);
 }
 
 /* --- opening -------------------------------------------------------------------------------------------------------- */
@@ -231,6 +236,30 @@ ls_group *group_keep(ls_group *group) {
     return group;
 }
 
+void group_enter(ls_group *group) {
+    atomic_fetch_add_explicit(&group->inside, 1, memory_order_relaxed);
+    /* We count ourselves, then look whether work is left; who closes leaves none, then looks at the count. */
+    ls_full_barrier();
+}
+
+void group_exit(ls_group *group) {
+    /* Release: what we did in the backend is over before it closes. */
+    if (atomic_fetch_sub_explicit(&group->inside, 1, memory_order_release) != 1) return;
+    /* Who closes has made the group lost, then looks at the count. */
+    ls_full_barrier();
+    if (atomic_load_explicit(&group->is_lost, memory_order_relaxed)) ls_word_advance(&group->event);
+}
+
+/* The group is lost and nothing is queued: so whoever is inside finds nothing to wait for, and nobody comes after them. */
+static void await_empty(ls_group *group) {
+    ls_full_barrier();
+    for (;;) {
+        const uint32_t seen = atomic_load_explicit(&group->event, memory_order_acquire);
+        if (!atomic_load_explicit(&group->inside, memory_order_acquire)) return;
+        ls_word_wait(&group->event, seen, LS_DEADLINE_NEVER);
+    }
+}
+
 /* Takes the driver for good, and fails what is still queued: whoever drives sees that the group is lost. */
 static void take_over(ls_group *group) {
     while (!group_try_drive(group)) group_await_driver(group, NULL, LS_DEADLINE_NEVER);
@@ -249,6 +278,7 @@ static void close_for_good(ls_group *group) {
     ls_live_lock();
     ls_live_remove(&group->live);
     ls_live_unlock();
+    await_empty(group);
     group->backend->close(group->state);
     for (int i = 0; i < group->lane_count; i++) ls_group_close(&group->lanes[i]);
     if (group->owns_trace) ls_trace_stop();

@@ -72,6 +72,9 @@ struct ls_group {
     ls_error failure;
     int holders;       /* handles; the group closes with the last */
     _Atomic int users; /* 1 for all handles, and 1 for each work handed out: the memory goes with the last */
+    /* Calls that may be in the backend though they neither drive nor have a handle that nobody closes meanwhile: waits for
+     * work, polls from another group, aborts. Closing waits until there is none. */
+    _Atomic int inside;
 
     ls_work *mail_posted;   /* messages not begun yet: the lock */
     ls_work *mail;          /* begun: the driver's */
@@ -105,6 +108,10 @@ ls_status group_lose(ls_group *group, ls_status status);
 ls_status group_check(ls_group *group);
 ls_status group_check_thread(const ls_group *group);
 void group_drop_user(ls_group *group);
+/* Around what may still be under way when another thread closes the group; the caller holds its memory. Who has entered looks
+ * once more whether the group has something for it, before it goes on. */
+void group_enter(ls_group *group);
+void group_exit(ls_group *group);
 /* The group that is listed there; NULL: it is something else. */
 ls_group *group_of_live(ls_live *live);
 /* others.c: polls what calls alone drive, besides `waiting`. Returns whether there was such a group. */

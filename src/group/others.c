@@ -12,7 +12,7 @@ static bool is_left_to_callers(ls_group *group) {
     return atomic_load_explicit(&group->first, memory_order_acquire) || group_has_mail(group);
 }
 
-/* Groups that close meanwhile keep their memory, and their driver for good. */
+/* Groups that close meanwhile keep their memory, and their backend until we are out. */
 static int hold_others(const ls_group *waiting, ls_group *others[MOST_AT_ONCE]) {
     int count = 0;
     ls_live_lock();
@@ -20,6 +20,7 @@ static int hold_others(const ls_group *waiting, ls_group *others[MOST_AT_ONCE]) 
         ls_group *group = group_of_live(live);
         if (!group || group == waiting || !is_left_to_callers(group)) continue;
         atomic_fetch_add_explicit(&group->users, 1, memory_order_relaxed);
+        group_enter(group);
         others[count++] = group;
     }
     ls_live_unlock();
@@ -31,6 +32,7 @@ bool group_poll_others(const ls_group *waiting) {
     const int count = hold_others(waiting, others);
     for (int i = 0; i < count; i++) {
         ls_group_progress(others[i]);
+        group_exit(others[i]);
         group_drop_user(others[i]);
     }
     return count > 0;

@@ -134,11 +134,9 @@ static ls_status expired(const ls_work *work, int64_t timeout_ms) {
                    work->group->rank, (long long)timeout_ms);
 }
 
-ls_status ls_work_wait(ls_work *work, int64_t timeout_ms) {
-    if (!work) return ls_fail(LS_ERR_ARGUMENT, "cannot wait for work that is NULL");
+/* Drives, or waits for who does; the caller has entered the group. */
+static ls_status await(ls_work *work, int64_t timeout_ms) {
     ls_group *group = work->group;
-    if (atomic_load_explicit(&group->is_forked, memory_order_relaxed)) return group_check(group);
-    if (!work_is_complete(work)) LS_TRY(group_check_thread(group));
     const int64_t deadline_ns = timeout_ms > 0 ? ls_deadline_after_ms(timeout_ms) : LS_DEADLINE_NEVER;
     while (!work_is_complete(work)) {
         if (group_try_drive(group)) {
@@ -149,6 +147,20 @@ ls_status ls_work_wait(ls_work *work, int64_t timeout_ms) {
         }
         if (deadline_ns != LS_DEADLINE_NEVER && !work_is_complete(work) && ls_now_ns() >= deadline_ns)
             return expired(work, timeout_ms);
+    }
+    return LS_OK;
+}
+
+ls_status ls_work_wait(ls_work *work, int64_t timeout_ms) {
+    if (!work) return ls_fail(LS_ERR_ARGUMENT, "cannot wait for work that is NULL");
+    ls_group *group = work->group;
+    if (atomic_load_explicit(&group->is_forked, memory_order_relaxed)) return group_check(group);
+    if (!work_is_complete(work)) {
+        LS_TRY(group_check_thread(group));
+        group_enter(group);
+        const ls_status status = await(work, timeout_ms);
+        group_exit(group);
+        LS_TRY(status);
     }
     return work->status == LS_OK ? LS_OK : ls_error_raise(&group->failure);
 }
@@ -178,8 +190,10 @@ void work_begin(ls_work *work, uint64_t number) {
 }
 
 bool ls_work_is_complete(ls_work *work) {
-    if (!work) return true;
-    if (!work_is_complete(work)) ls_group_progress(work->group);
+    if (!work || work_is_complete(work)) return true;
+    group_enter(work->group);
+    ls_group_progress(work->group);
+    group_exit(work->group);
     return work_is_complete(work);
 }
 

@@ -54,6 +54,7 @@ static int region_of(const void *at) {
 void explore_free(const void *memory) {
     const int region = region_of(memory);
     if (region < 0) return;
+    if (threads[running].stores) pause_for(IS_READY, NULL, true); /* whoever has it next sees ours first */
     explore_claim(!is_freed[region], "memory is freed twice");
     is_freed[region] = true;
 }
