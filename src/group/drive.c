@@ -132,6 +132,8 @@ static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_stat
         const backend_progress progress = examine_mail(group, now_ns);
         if (progress != BACKEND_PENDING) return progress;
     }
+    /* So does a collective that was posted while we wait for a message: it begins first. */
+    if (call_is_message(&op->call) && atomic_load_explicit(&group->first, memory_order_acquire)) return BACKEND_PENDING;
     const ls_status status = group->backend->examine(group->state, op);
     if (status != LS_OK) return judge(group, op, status);
     if (atomic_load_explicit(&group->is_lost, memory_order_acquire)) return BACKEND_FAILED;
@@ -241,11 +243,16 @@ void drive_once(ls_group *group) {
     if (work && drive_poll(group, &work->op) == BACKEND_DONE) work_complete(work, LS_OK);
 }
 
+bool drive_unless_driven(ls_group *group) {
+    if (!atomic_load_explicit(&group->first, memory_order_acquire) && !group_has_mail(group)) return true;
+    if (!group_try_drive(group)) return false;
+    drive_once(group);
+    group_stop_driving(group);
+    return true;
+}
+
 void ls_group_progress(ls_group *group) {
     if (!group || atomic_load_explicit(&group->is_forked, memory_order_relaxed)) return;
     for (int i = 0; i < group->lane_count; i++) ls_group_progress(group->lanes[i]);
-    if (!atomic_load_explicit(&group->first, memory_order_acquire) && !group_has_mail(group)) return;
-    if (group_check_thread(group) != LS_OK || !group_try_drive(group)) return;
-    drive_once(group);
-    group_stop_driving(group);
+    if (group_check_thread(group) == LS_OK) drive_unless_driven(group);
 }

@@ -46,18 +46,12 @@ static bool keep_failure(ls_group *group, ls_status status) {
     return is_first;
 }
 
-/* Ends the waits of this rank's threads, so that they look at `is_lost`. */
-static void wake_all(ls_group *group) {
-    group->backend->wake(group->state);
-    ls_word_advance(&group->event);
-    progress_notice(group);
-}
-
 ls_status group_lose(ls_group *group, ls_status status) {
     if (keep_failure(group, status)) {
         if (!group->is_stranger) flight_write(group);
         group->backend->leave(group->state, &group->failure);
-        wake_all(group);
+        /* Whoever drives sees `is_lost`, ends what is queued, and thereby wakes those who wait for that. */
+        group->backend->wake(group->state);
     }
     return ls_error_raise(&group->failure);
 }
@@ -236,10 +230,10 @@ ls_group *group_keep(ls_group *group) {
     return group;
 }
 
+/* Relaxed, and no barrier: who then drives lets go of the driver's flag after it, and who does not makes a barrier before it
+ * believes that somebody drives (group_await_driver). Either way closing, which keeps the flag, has the count. */
 void group_enter(ls_group *group) {
     atomic_fetch_add_explicit(&group->inside, 1, memory_order_relaxed);
-    /* We count ourselves, then look whether work is left; who closes leaves none, then looks at the count. */
-    ls_full_barrier();
 }
 
 void group_exit(ls_group *group) {
@@ -271,7 +265,7 @@ static void close_for_good(ls_group *group) {
     /* Later waits of this rank on work of the group end like this; the peers are told that we left. */
     if (keep_failure(group, ls_fail(LS_ERR_ABORTED, "rank %d closed the group", group->rank))) {
         group->backend->leave(group->state, &leaving);
-        wake_all(group);
+        group->backend->wake(group->state);
     }
     take_over(group);
     progress_stop(group);

@@ -132,10 +132,10 @@ ls_group *group_next_lane(ls_group *group);
 
 /* post.c: posts a call that was checked, and waits. */
 ls_status group_run(ls_group *group, const group_call *call);
-/* The steps of posting: a call is checked; whoever drives when nobody waits is there; what was appended is begun. */
+/* The steps of posting: a call is checked; whoever drives when nobody waits is there; what was appended, a chain, is begun. */
 ls_status post_check(const ls_group *group, const group_call *call);
 ls_status post_prepare(ls_group *group);
-void post_begin(ls_group *group, const ls_work *work);
+void post_begin(ls_group *group, const ls_work *first, const ls_work *last);
 
 /* work.c */
 ls_status work_take(ls_group *group, const group_call *call, ls_work **work);
@@ -152,6 +152,10 @@ void work_drop(ls_work *work);
 ls_status work_fill_pool(ls_group *group, int count);
 void work_free_pool(ls_group *group);
 size_t call_bytes(const group_call *call);
+
+static inline bool call_is_message(const group_call *call) {
+    return call->kind == GROUP_SEND || call->kind == GROUP_RECEIVE;
+}
 
 static inline bool work_is_complete(const ls_work *work) {
     return atomic_load_explicit(&work->is_complete, memory_order_acquire);
@@ -178,6 +182,8 @@ ls_status drive_alone(ls_group *group, backend_op *op);
 bool drive_queue(ls_group *group, const ls_work *until, int64_t deadline_ns);
 /* Polls once what is there. The caller drives. */
 void drive_once(ls_group *group);
+/* Drives for that long, unless there is nothing or another thread drives; returns false when one does. */
+bool drive_unless_driven(ls_group *group);
 
 backend_progress drive_poll(ls_group *group, backend_op *op);
 

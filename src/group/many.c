@@ -69,7 +69,7 @@ static ls_status post_many(ls_group *group, const many *all, ls_work **work) {
     LS_TRY(post_prepare(group));
     LS_TRY(take_chain(group, all, &first, &last));
     work_append(first, last);
-    post_begin(group, last);
+    post_begin(group, first, last);
     if (work) {
         *work = last;
         return LS_OK;

@@ -39,7 +39,7 @@ static ls_status post_message(ls_group *group, const group_call *call, ls_work *
     LS_TRY(post_prepare(group));
     LS_TRY(work_take(group, call, &message));
     append(message);
-    post_begin(group, message);
+    post_begin(group, message, message);
     if (work) {
         *work = message;
         return LS_OK;

@@ -106,17 +106,23 @@ ls_status group_prepare(ls_group *group, int count) {
     return work_fill_pool(group, count);
 }
 
-void post_begin(ls_group *group, const ls_work *work) {
+void post_begin(ls_group *group, const ls_work *first, const ls_work *last) {
     /* Begun at once if nobody drives: peers see our part, and may have theirs ready. */
-    ls_group_progress(group);
-    if (!work_is_complete(work)) progress_notice(group);
+    const bool is_driven = !drive_unless_driven(group);
+    if (work_is_complete(last)) return;
+    /* Who drives may sleep until peers move, who may be waiting for this. What stands behind other work can wait: whoever ends
+     * that comes to this. `first` may be complete and another's by now, so it is compared, not looked into. */
+    if (is_driven &&
+        (call_is_message(&last->op.call) || atomic_load_explicit(&group->first, memory_order_relaxed) == first))
+        group->backend->wake(group->state);
+    progress_notice(group);
 }
 
 static ls_status post_to_queue(ls_group *group, const group_call *call, ls_work **work) {
     LS_TRY(post_prepare(group));
     LS_TRY(work_take(group, call, work));
     work_append(*work, *work);
-    post_begin(group, *work);
+    post_begin(group, *work, *work);
     return LS_OK;
 }
 

@@ -38,7 +38,7 @@ typedef struct explore_result {
 
 /* A step to leave out, to see that the rest does not do without: in the function `where`, at a place whose name has `at` in
  * it, the operation `what`: a "barrier", an "advance", a "store", a "change" (an addition), an "exchange" (it becomes a load and
- * a store), a "load" (it finds 0), a "look" (whether the word has moved, before the sleep). */
+ * a store), a "load" (it finds 0), a "join", a "look" (whether the word has moved, before the sleep). */
 typedef struct explore_mutation {
     const char *where, *what, *at;
 } explore_mutation;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define ARENA_BYTES 16384
-#define MOST_PLACES 64
+#define MOST_PLACES 128
 #define MOST_REGIONS 32
 
 static _Alignas(4096) unsigned char arena[ARENA_BYTES];

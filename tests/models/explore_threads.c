@@ -104,7 +104,7 @@ void explore_start(int thread, void (*body)(void *argument), void *argument) {
 }
 
 void explore_join(explore_place place, int thread) {
-    if (thread < 0) return; /* it was never started */
+    if (thread < 0 || is_left_out(place, "join")) return; /* it was never started */
     threads[running].joined = thread;
     pause_for(IS_JOINING, NULL, true);
     tell(place, "joins", 0);
@@ -117,6 +117,7 @@ bool explore_has_ended(int thread) {
 /* --- locks -------------------------------------------------------------------------------------------------------------- */
 
 void explore_lock(explore_place place, void *mutex) {
+    if (is_kind(mutex, EXPLORE_QUIET)) return;
     pause_for(IS_LOCKING, mutex, false);
     check_is_live(mutex);
     tell(place, "locks", 0);
@@ -125,6 +126,7 @@ void explore_lock(explore_place place, void *mutex) {
 
 /* Nobody can tell an unlock with nothing before it in the buffer from one that has left it. */
 void explore_unlock(explore_place place, void *mutex) {
+    if (is_kind(mutex, EXPLORE_QUIET)) return;
     check_is_live(mutex);
     if (!threads[running].stores) {
         write_memory(mutex, sizeof(uint32_t), 0);
@@ -152,19 +154,24 @@ void explore_word_wait(explore_place place, void *word, bool expires) {
     self->moved &= ~bit_of(word);
 }
 
-void explore_word_wake(explore_place place, void *word) {
-    pause_for(IS_READY, NULL, true);
-    tell(place, "wakes", 0);
+static void wake_sleepers(const void *word) {
     for (int i = 0; i < thread_count; i++)
         if (threads[i].status == IS_ASLEEP && threads[i].awaited == word) threads[i].is_woken = true;
 }
 
-/* Its value does not matter, but whether it is what somebody read. */
+void explore_word_wake(explore_place place, void *word) {
+    pause_for(IS_READY, NULL, true);
+    tell(place, "wakes", 0);
+    wake_sleepers(word);
+}
+
+/* Its value does not matter, but whether it is what somebody read. One step: who comes between the advance and the wake does not
+ * sleep, and who is woken at once may go on as late as if it had been later. */
 void explore_word_advance(explore_place place, void *word) {
     if (is_left_out(place, "advance")) return;
     pause_for(IS_READY, NULL, true);
     check_is_live(word);
     tell(place, "advances", 0);
     for (int i = 0; i < thread_count; i++) threads[i].moved |= threads[i].watched & bit_of(word);
-    explore_word_wake(place, word);
+    wake_sleepers(word);
 }

@@ -94,6 +94,10 @@ void library_list_group(ls_group *group) {
     *ranks_live_first() = &group->live;
 }
 
+void library_start_progress(ls_group *group) {
+    ranks_start_progress(&group->progress, run, group);
+}
+
 /* --- the flight recorder, stores, lanes --------------------------------------------------------------------------------- */
 
 ls_status flight_open(flight_recorder *recorder) {

@@ -201,6 +201,10 @@ static void share_lane(shm_lane *lane) {
     explore_share(&lane->offered, 128);
     explore_share(&lane->seen, 128);
     explore_share(lane->ring, 128);
+    const void *const counters[] = {&lane->offered, &lane->written, &lane->served,
+                                    &lane->seen,    &lane->granted, &lane->read};
+    for (size_t i = 0; plan.lanes_are_quiet && i < sizeof counters / sizeof counters[0]; i++)
+        explore_mark(counters[i], EXPLORE_QUIET);
 }
 
 static void make_board(int which, int rank) {
@@ -221,29 +225,32 @@ static void fill_pool(ls_group *group) {
         work->next = group->pool;
         group->pool = work;
         explore_mark(&work->is_begun, EXPLORE_QUIET);
-        if (!plan.has_failures) explore_mark(&work->holders, EXPLORE_QUIET);
+        if (!plan.has_closing) explore_mark(&work->holders, EXPLORE_QUIET);
     }
 }
 
-/* What costs states and shows nothing in this scene. */
+/* What shows nothing in this scene. */
 static void mark_group(ls_group *group) {
     explore_mark(&group->event, EXPLORE_WORD);
     explore_mark(&group->posted, EXPLORE_WORD);
     explore_mark(&group->turns, EXPLORE_HINT);
     explore_mark(&group->is_forked, EXPLORE_QUIET);
     if (!plan.has_messages) explore_mark(&group->mail_count, EXPLORE_QUIET);
-    if (!plan.has_failures) {
-        explore_mark(&group->is_lost, EXPLORE_QUIET);
-        explore_mark(&group->users, EXPLORE_QUIET);
-    }
+    if (!plan.has_failures) explore_mark(&group->is_lost, EXPLORE_QUIET);
+    if (plan.has_closing) return;
+    explore_mark(&group->users, EXPLORE_QUIET);
+    explore_mark(&group->inside, EXPLORE_QUIET);
 }
 
-/* Fields that one thread alone looks at. */
+/* One thread alone uses it. */
 static void mark_single(ls_group *group) {
-    explore_mark(&group->driver, EXPLORE_QUIET);
-    explore_mark(&group->first, EXPLORE_QUIET);
-    explore_mark(&group->waiters, EXPLORE_QUIET);
-    if (plan.has_messages) explore_mark(&group->mail_count, EXPLORE_QUIET);
+    const void *const fields[] = {&group->lock,       &group->driver, &group->first,  &group->waiters,
+                                  &group->mail_count, &group->users,  &group->inside, &group->is_lost};
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) explore_mark(fields[i], EXPLORE_QUIET);
+    for (const ls_work *work = group->pool; work; work = work->next) {
+        explore_mark(&work->holders, EXPLORE_QUIET);
+        explore_mark(&work->is_complete, EXPLORE_QUIET);
+    }
 }
 
 static void make_member(int which, int rank) {
@@ -269,7 +276,8 @@ static void make_member(int which, int rank) {
     if (plan.has_others) library_list_group(group);
     fill_pool(group);
     mark_group(group);
-    if (rank > 0 && plan.others_are_single) mark_single(group);
+    const bool is_first = which == 0 && rank == 0;
+    if (plan.several == SEVERAL_NOWHERE || (plan.several == SEVERAL_IN_FIRST && !is_first)) mark_single(group);
 }
 
 void ranks_make(const ranks_plan *wanted) {
@@ -307,6 +315,34 @@ int ranks_add_caller(const char *name, void (*body)(void *argument), ls_group *g
     const int thread = callers[caller_count++] = explore_dormant_thread(name);
     if (body) explore_start(thread, body, group);
     return thread;
+}
+
+ls_work *ranks_post_before(ls_group *group) {
+    ls_work *work = group->pool;
+    group->pool = work->next;
+    work->next = NULL;
+    work->op.call = (group_call){.kind = GROUP_BARRIER, .dtype = LS_U8};
+    work->group = group;
+    *(int *)(void *)&work->holders = 2;
+    *(int *)(void *)&group->users += 1;
+    *(ls_work **)(void *)&group->first = group->tail = work;
+    if (group->drivers == DRIVEN_BY_ALL) library_start_progress(group);
+    return work;
+}
+
+void ranks_send_before(int from, uint8_t tag) {
+    shm_lane *lane = lane_at(0, from, 0, plan.ranks);
+    lane->offers[0] = (shm_offer){.tag = tag, .count = 1, .dtype = LS_U8};
+    lane->ring[0] = tag;
+    *(uint64_t *)(void *)&lane->offered = *(uint64_t *)(void *)&lane->written = *(uint64_t *)(void *)&lane->served = 1;
+}
+
+bool ranks_has_begun_collective(void) {
+    return explore_peek(arrived[0][0], sizeof(uint64_t)) > 0;
+}
+
+bool ranks_has_begun_message(void) {
+    return explore_peek(&lane_at(0, 0, 1, plan.ranks)->offered, sizeof(uint64_t)) > 0;
 }
 
 bool ranks_are_done(void) {
