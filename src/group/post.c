@@ -110,12 +110,12 @@ void post_begin(ls_group *group, const ls_work *first, const ls_work *last) {
     /* Begun at once if nobody drives: peers see our part, and may have theirs ready. */
     const bool is_driven = !drive_unless_driven(group);
     if (work_is_complete(last)) return;
+    progress_notice(group);
     /* Who drives may sleep until peers move, who may be waiting for this. What stands behind other work can wait: whoever ends
      * that comes to this. `first` may be complete and another's by now, so it is compared, not looked into. */
-    if (is_driven &&
-        (call_is_message(&last->op.call) || atomic_load_explicit(&group->first, memory_order_relaxed) == first))
-        group->backend->wake(group->state);
-    progress_notice(group);
+    const bool is_next =
+        call_is_message(&last->op.call) || atomic_load_explicit(&group->first, memory_order_relaxed) == first;
+    if (is_driven && is_next) group->backend->wake(group->state);
 }
 
 static ls_status post_to_queue(ls_group *group, const group_call *call, ls_work **work) {
