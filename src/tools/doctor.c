@@ -4,6 +4,7 @@
 
 #include "launch/cores.h"
 
+#include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +44,25 @@ static bool has_sealed_memory(void) {
     return descriptor >= 0;
 }
 
+/* Opened at run time where they are: nothing of the library needs one of them. */
+static const struct {
+    const char *what, *name, *there, *missing;
+} libraries[] = {
+    {"Open MPI", "libmpi.so.40", "groups between hosts over it, under its mpirun",
+     "groups between hosts run over tcp: install libopenmpi3 for its networks"},
+    {"MPICH", "libmpich.so.12", "groups between hosts over it, under its mpiexec",
+     "groups between hosts run over tcp: install libmpich12 for its networks"},
+    {"PMIx", "libpmix.so.2", "ranks find rank 0 through mpirun and `srun --mpi=pmix`",
+     "under those launchers set MASTER_ADDR and MASTER_PORT, or install libpmix2"},
+    {"NCCL", "libnccl.so.2", "the nccl backend, for memory of GPUs", "only for GPUs: NVIDIA's package libnccl2"},
+};
+
+static bool can_be_opened(const char *name) {
+    void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+    if (library) dlclose(library); /* NODELETE keeps it: not all of them bear to go */
+    return library != NULL;
+}
+
 int doctor_main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "--flight") == 0) return doctor_flight(argv[2]);
     if (argc > 1) {
@@ -69,8 +89,8 @@ int doctor_main(int argc, char **argv) {
 #else
     say("oneDNN", false, "", "plain loops train many times slower: install libdnnl-dev and build again");
 #endif
-    say("Open MPI", is_on_path("mpirun"), "`lockstep bench` measures beside it",
-        "only a yardstick: install openmpi-bin");
+    for (size_t i = 0; i < sizeof libraries / sizeof libraries[0]; i++)
+        say(libraries[i].what, can_be_opened(libraries[i].name), libraries[i].there, libraries[i].missing);
     say("gnuplot", is_on_path("gnuplot"), "draws training curves", "curves stay CSV: install gnuplot-nox");
     say("Fashion-MNIST", access("/usr/share/datasets/fashion-mnist", R_OK) == 0, "the examples' images",
         "install dataset-fashion-mnist");
