@@ -24,13 +24,24 @@ check() { # NAME COMMAND...
     done
 }
 
+# A rank that fails before it has met anybody: a launcher that ends the job does so, else the others name it at their limit.
+leave() { # NAME WORD COMMAND...
+    name=$1 word=$2; shift 2
+    timeout 30 "$@" sh -c "[ \"\$OMPI_COMM_WORLD_RANK\$PMI_RANK\" = 1 ] && exit 7; exec \"$worker\" 1 2000" > "$folder/one" 2>&1
+    code=$?
+    [ $code -ne 0 ] && [ $code -ne 124 ] && grep -q "$word" "$folder/one" && return
+    echo "$name: a rank that fails early is not told: exit code $code"; cat "$folder/one"; status=1
+}
+
 if command -v mpirun.openmpi > /dev/null; then
+    leave open-mpi "the job has been aborted" mpirun.openmpi --oversubscribe -n 3
     check open-mpi mpirun.openmpi --oversubscribe -n 3 "$worker" 3
     # Without word of how many of them are here they ask PMIx where rank 0 is.
     check open-mpi-pmix mpirun.openmpi --oversubscribe -n 3 env -u OMPI_COMM_WORLD_LOCAL_SIZE LOCKSTEP_SOCKET_IFNAME=lo "$worker" 3
     check open-mpi-wrapped mpirun.openmpi --oversubscribe -n 3 sh -c "\"$worker\" 3; true"
 fi
 if command -v mpiexec.hydra > /dev/null; then
+    leave hydra "LS_ERR_TIMEOUT: .*missing: rank 1;" mpiexec.hydra -n 3
     check hydra mpiexec.hydra -n 3 "$worker" 3
     check hydra-wrapped mpiexec.hydra -n 3 sh -c "\"$worker\" 3; true"
 fi

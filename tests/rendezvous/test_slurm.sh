@@ -75,6 +75,10 @@ wait $one
 expect "one node" "$folder/one" 4
 expect "another job" "$folder/two" 3
 
+# A rank that fails before it has met anybody: Slurm lets the others run on, and they name it at their limit.
+timeout 50 srun -N 1 -n 3 --overcommit sh -c "[ \$SLURM_PROCID = 1 ] && exit 7; exec \"$worker\" 1 2000" > "$folder/early" 2>&1
+[ "$(grep -c "LS_ERR_TIMEOUT: .*missing: rank 1;" "$folder/early")" -eq 2 ] || { cat "$folder/early"; status=1; }
+
 # Two nodes: without an address that both reach, or a secret, the error says so.
 timeout 50 srun -N 2 -n 2 --export=ALL,MASTER_ADDR=127.0.0.1 "$worker" 1 5000 > "$folder/loopback" 2>&1
 grep -q "ranks of other hosts cannot reach that" "$folder/loopback" || { cat "$folder/loopback"; status=1; }
