@@ -319,6 +319,8 @@ static void hostile_metadata_is_refused(void **state) {
     assert_int_equal(ls_checkpoint_save(path, net, sgd, &(ls_checkpoint_state){.lr = 1}), LS_OK);
     edit_metadata("update_counts", "4000000000000000000 0 0 0", "9223372036854775807 0 0 0");
     assert_load_refused(net, sgd, true, LS_ERR_MISMATCH, "update_counts");
+    edit_metadata("update_counts", "9223372036854775807 0 0 0", "922337203685477 0 0 0 0 0");
+    assert_load_refused(net, sgd, true, LS_ERR_MISMATCH, "more than 4 numbers");
     ls_optim_close(&sgd);
     ls_module_close(&net);
 }
@@ -368,6 +370,7 @@ static void wrong_arguments_are_named(void **state) {
     assert_int_equal(ls_checkpoint_save("", net, NULL, NULL), LS_ERR_ARGUMENT);
     assert_int_equal(ls_checkpoint_save(path, NULL, NULL, NULL), LS_ERR_ARGUMENT);
     assert_int_equal(ls_checkpoint_save(path, net, NULL, &(ls_checkpoint_state){.epoch = -1}), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_checkpoint_save(path, net, NULL, &(ls_checkpoint_state){.batch = -1}), LS_ERR_ARGUMENT);
     assert_int_equal(ls_checkpoint_save(path, net, NULL, &(ls_checkpoint_state){.lr = NAN}), LS_ERR_ARGUMENT);
     assert_said("lr");
     assert_int_equal(ls_checkpoint_load(NULL, net, NULL, NULL), LS_ERR_ARGUMENT);

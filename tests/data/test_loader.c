@@ -194,7 +194,7 @@ static void images_are_stored_nhwc(void **state) {
 static void a_sample_that_cannot_be_read_spoils_its_batch_alone(void **state) {
     (void)state;
     numbers context = {.broken = 4, .failure = LS_ERR_IO};
-    const ls_dataset set = make_set(&context, 9);
+    const ls_dataset set = make_set(&context, 21); /* so many batches that its memory is used again */
     ls_loader *loader = make(&set, (ls_loader_options){.batch = 3, .without_shuffle = true});
     ls_batch batch;
     assert_int_equal(ls_loader_next(loader, &batch), LS_OK);
@@ -206,9 +206,11 @@ static void a_sample_that_cannot_be_read_spoils_its_batch_alone(void **state) {
     assert_int_equal(batch.count, 0);
     assert_non_null(strstr(ls_last_error(), "sample 4"));
     assert_non_null(strstr(ls_last_error(), "LS_ERR_IO"));
-    assert_int_equal(ls_loader_next(loader, &batch), LS_OK);
-    assert_int_equal(batch.count, 3);
-    assert_int_equal(x_at(&batch, 0), 6);
+    for (int first = 6; first < 21; first += 3) {
+        assert_int_equal(ls_loader_next(loader, &batch), LS_OK);
+        assert_int_equal(batch.count, 3);
+        assert_int_equal(x_at(&batch, 0), first);
+    }
     assert_int_equal(ls_loader_next(loader, &batch), LS_END);
     ls_loader_close(&loader);
 }

@@ -133,6 +133,11 @@ static void unusual_parameters_work(void **state) {
     ls_module_close(&none);
     ls_module_close(&empty);
     ls_tensor_close(&x);
+
+    ls_module *of_nothing = linear(0, 3); /* a fan-in of 0 is no bound to draw by */
+    const double *bias = ls_tensor_data(ls_module_parameter(of_nothing, 1));
+    for (int i = 0; i < 3; i++) assert_true(bias[i] == 0);
+    ls_module_close(&of_nothing);
 }
 
 int main(void) {

@@ -6,6 +6,7 @@
 #include "base/context.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "trace/sink.h"
 #include "trace/trace.h"
 
 #include <errno.h>
@@ -163,6 +164,35 @@ static void any_name_yields_valid_json(void **state) {
     find_event(events, "X", "vorw\xc3\xa4rts \xe2\x82\xac \xf0\x9f\x98\x80");
     assert_int_equal(count_spans(events), 6);
     assert_true(json_real_value(json_object_get(find_event(events, "X", ""), "dur")) == 0);
+    json_decref(events);
+}
+
+static void a_name_that_does_not_fit_is_cut_between_characters(void **state) {
+    (void)state;
+    char escaped[12];
+    for (size_t bytes = 1; bytes <= 9; bytes++) {
+        memset(escaped, '#', sizeof escaped);
+        trace_escape(escaped, bytes,
+                     "ab\"\xc3\xa4"
+                     "cdefgh"); /* 2, 2, 2 and more bytes */
+        static const size_t lengths[] = {0, 0, 1, 2, 2, 4, 4, 6, 7, 8};
+        assert_int_equal(strlen(escaped), lengths[bytes]);
+        assert_int_equal(escaped[bytes], '#');
+    }
+}
+
+static void a_second_start_changes_nothing(void **state) {
+    (void)state;
+    char other[96];
+    snprintf(other, sizeof other, "%s/other", directory);
+    assert_int_equal(ls_trace_start(directory), LS_OK);
+    trace_span("user", "first", 1, 2);
+    assert_int_equal(ls_trace_start(other), LS_OK);
+    trace_span("user", "second", 1, 2);
+    assert_int_equal(ls_trace_stop(), LS_OK);
+    assert_int_equal(access(other, F_OK), -1);
+    json_t *events = read_events();
+    assert_int_equal(count_spans(events), 2);
     json_decref(events);
 }
 
@@ -360,6 +390,8 @@ int main(void) {
         TEST(user_spans_nest),
         TEST(a_span_begun_before_the_trace_is_left_out),
         TEST(any_name_yields_valid_json),
+        TEST(a_name_that_does_not_fit_is_cut_between_characters),
+        TEST(a_second_start_changes_nothing),
         TEST(a_track_has_a_line_of_its_own),
         TEST(a_thread_may_outlive_its_trace),
         TEST(a_thread_that_ends_lets_go_of_the_trace),
