@@ -1,16 +1,54 @@
 /* test_lost.c: a group is lost: by a mismatch, a limit, an abort, a rank that leaves. Every rank gets an error that names
- * what happened, at once, and so does every later call. */
+ * what happened, at once, and so does every later call: over every backend. What tcp alone does: test_tcp_lost.c. */
 #include "support/threads.h"
 
 #include "base/clock.h"
 #include "base/wait.h"
-#include "group/post.h"
+#include "group/backend.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* A further one is a line. */
+static const struct lost_backend {
+    const ls_backend *backend;
+    int64_t limit_ms; /* of the tests of limits: long enough for an opening on a busy machine */
+    const char *within, *last_seen;
+} backends[] = {{&shm_backend, 700, "within 700 ms; missing: rank 2 (", "last done operation 1)"},
+                {&tcp_backend, 2000, "within 2000 ms; missing: ", "last heard of in operation "}};
+
+/* What the ranks of the test under way open. */
+static const struct lost_backend *over;
+
+static ls_group *open_over(const ls_rank *rank, int64_t timeout_ms) {
+    ls_group *group = NULL;
+    ls_group_options options = rank_options(rank);
+    if (timeout_ms) options.timeout_ms = timeout_ms;
+    assert_ok(group_open_backend(&group, &options, over->backend));
+    return group;
+}
+
+/* Over each backend, `times` times. */
+static void run_over_all(int times, int world_size, void (*body)(const ls_rank *rank), void *argument) {
+    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
+        over = &backends[i];
+        for (int time = 0; time < times; time++) run_ranks(world_size, body, argument);
+    }
+}
+
 /* --- mismatches ------------------------------------------------------------------------------------------------------- */
+
+/* shm compares all calls by itself. */
+static int check_calls(void **state) {
+    (void)state;
+    return setenv("LOCKSTEP_DEBUG", "detail", 1);
+}
+
+static int check_nothing(void **state) {
+    (void)state;
+    return unsetenv("LOCKSTEP_DEBUG");
+}
 
 typedef struct pair {
     const char *expected; /* the sentence, both sides */
@@ -19,7 +57,7 @@ typedef struct pair {
 
 static void call_one_of_a_pair(const ls_rank *rank) {
     const pair *both = rank->argument;
-    ls_group *group = open_rank(rank);
+    ls_group *group = open_over(rank, 0);
     double data[64] = {0}, receive[256];
     group_call call = both->calls[rank->rank != 0];
     call.data = call.kind == GROUP_ALL_GATHER ? receive : data;
@@ -44,35 +82,47 @@ static void call_one_of_a_pair(const ls_rank *rank) {
 #define REDUCE(n, type, how) \
     { .kind = GROUP_ALL_REDUCE, .count = (n), .dtype = (type), .op = (how) }
 
+static const pair pairs[] = {
+    {"rank 0 called all-reduce of 10 f32 sum, rank 1 all-reduce of 11 f32 sum",
+     {REDUCE(10, LS_F32, LS_SUM), REDUCE(11, LS_F32, LS_SUM)}},
+    {"rank 0 called all-reduce of 10 f32 sum, rank 1 all-reduce of 10 f64 sum",
+     {REDUCE(10, LS_F32, LS_SUM), REDUCE(10, LS_F64, LS_SUM)}},
+    {"rank 0 called all-reduce of 10 f32 sum, rank 1 all-reduce of 10 f32 max",
+     {REDUCE(10, LS_F32, LS_SUM), REDUCE(10, LS_F32, LS_MAX)}},
+    {"rank 0 called all-gather of 4 i64, rank 1 barrier",
+     {{.kind = GROUP_ALL_GATHER, .count = 4, .dtype = LS_I64}, {.kind = GROUP_BARRIER}}},
+    {"rank 0 called barrier (\"save\", tag 0x1), rank 1 barrier (\"end\", tag 0x2)",
+     {{.kind = GROUP_BARRIER, .tag = 1, .name = "save"}, {.kind = GROUP_BARRIER, .tag = 2, .name = "end"}}},
+    {"rank 0 called all-reduce of 4 u8 bitwise or (tag 0x501), rank 1 all-reduce of 4 u8 bitwise or",
+     {{.kind = GROUP_ALL_REDUCE, .count = 4, .dtype = LS_U8, .op = LS_BITWISE_OR, .tag = 0x501},
+      REDUCE(4, LS_U8, LS_BITWISE_OR)}},
+    {"rank 0 called broadcast of 10 f32 from rank 0, rank 1 broadcast of 10 f32 from rank 1",
+     {{.kind = GROUP_BROADCAST, .count = 10, .root = 0}, {.kind = GROUP_BROADCAST, .count = 10, .root = 1}}},
+};
+
+/* All but the last, in which one rank has nothing to wait for. */
+#define PAIRS_THAT_WAIT (sizeof pairs / sizeof pairs[0] - 1)
+
 static void different_calls_are_named_on_both_sides(void **state) {
     (void)state;
-    const pair pairs[] = {
-        {"rank 0 called all-reduce of 10 f32 sum, rank 1 all-reduce of 11 f32 sum",
-         {REDUCE(10, LS_F32, LS_SUM), REDUCE(11, LS_F32, LS_SUM)}},
-        {"rank 0 called all-reduce of 10 f32 sum, rank 1 all-reduce of 10 f64 sum",
-         {REDUCE(10, LS_F32, LS_SUM), REDUCE(10, LS_F64, LS_SUM)}},
-        {"rank 0 called all-reduce of 10 f32 sum, rank 1 all-reduce of 10 f32 max",
-         {REDUCE(10, LS_F32, LS_SUM), REDUCE(10, LS_F32, LS_MAX)}},
-        {"rank 0 called broadcast of 10 f32 from rank 0, rank 1 broadcast of 10 f32 from rank 1",
-         {{.kind = GROUP_BROADCAST, .count = 10, .root = 0}, {.kind = GROUP_BROADCAST, .count = 10, .root = 1}}},
-        {"rank 0 called all-gather of 4 i64, rank 1 barrier",
-         {{.kind = GROUP_ALL_GATHER, .count = 4, .dtype = LS_I64}, {.kind = GROUP_BARRIER}}},
-        {"rank 0 called barrier (\"save\", tag 0x1), rank 1 barrier (\"end\", tag 0x2)",
-         {{.kind = GROUP_BARRIER, .tag = 1, .name = "save"}, {.kind = GROUP_BARRIER, .tag = 2, .name = "end"}}},
-        {"rank 0 called all-reduce of 4 u8 bitwise or (tag 0x501), rank 1 all-reduce of 4 u8 bitwise or",
-         {{.kind = GROUP_ALL_REDUCE, .count = 4, .dtype = LS_U8, .op = LS_BITWISE_OR, .tag = 0x501},
-          REDUCE(4, LS_U8, LS_BITWISE_OR)}},
-    };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         for (int world_size = 2; world_size <= 3; world_size++) {
             pair both = pairs[i];
-            run_ranks(world_size, call_one_of_a_pair, &both);
+            run_over_all(1, world_size, call_one_of_a_pair, &both);
         }
+}
+
+static void two_ranks_that_wait_for_each_other_say_the_same_without_checks(void **state) {
+    (void)state;
+    for (size_t i = 0; i < PAIRS_THAT_WAIT; i++) {
+        pair both = pairs[i];
+        run_over_all(1, 2, call_one_of_a_pair, &both);
+    }
 }
 
 /* One that needs no meeting of its data against one that does: large against small. */
 static void large_against_small(const ls_rank *rank) {
-    ls_group *group = open_rank(rank);
+    ls_group *group = open_over(rank, 0);
     const size_t count = rank->rank == 1 ? 1 << 20 : 5;
     float *data = calloc(1 << 20, sizeof *data);
     ls_work *work = NULL;
@@ -88,11 +138,11 @@ static void large_against_small(const ls_rank *rank) {
 
 static void sizes_that_take_different_paths_are_a_mismatch_too(void **state) {
     (void)state;
-    run_ranks(3, large_against_small, NULL);
+    run_over_all(1, 3, large_against_small, NULL);
 }
 
 static void allocate_different_sizes(const ls_rank *rank) {
-    ls_group *group = open_rank(rank);
+    ls_group *group = open_over(rank, 0);
     void *memory = NULL;
     assert_int_equal(ls_group_alloc(group, 4096 + (size_t)rank->rank, &memory), LS_ERR_MISMATCH);
     assert_null(memory);
@@ -102,7 +152,7 @@ static void allocate_different_sizes(const ls_rank *rank) {
 
 static void allocations_of_different_sizes_are_a_mismatch(void **state) {
     (void)state;
-    run_ranks(2, allocate_different_sizes, NULL);
+    run_over_all(1, 2, allocate_different_sizes, NULL);
 }
 
 /* --- limits ----------------------------------------------------------------------------------------------------------- */
@@ -115,10 +165,7 @@ typedef struct lateness {
 /* Rank 2 comes after the limit. */
 static void rank_2_is_late(const ls_rank *rank) {
     lateness *late = rank->argument;
-    ls_group *group = NULL;
-    ls_group_options options = rank_options(rank);
-    options.timeout_ms = 700;
-    assert_ok(ls_group_open(&group, &options));
+    ls_group *group = open_over(rank, over->limit_ms);
     assert_ok(ls_group_barrier(group, NULL));
     const size_t count = late->is_large ? 1 << 18 : 4;
     float *data = calloc(count, sizeof *data);
@@ -132,54 +179,54 @@ static void rank_2_is_late(const ls_rank *rank) {
         if (late->is_async) status = ls_work_wait(work, LS_FOREVER);
         ls_work_close(&work);
         assert_int_equal(status, LS_ERR_ABORTED);
-        assert_true(ls_now_ns() - start_ns > 600 * LS_NS_PER_MS);
-        assert_true(ls_now_ns() - start_ns < 7000 * LS_NS_PER_MS);
+        assert_true(ls_now_ns() - start_ns > (over->limit_ms - 100) * LS_NS_PER_MS);
+        assert_true(ls_now_ns() - start_ns < 10 * over->limit_ms * LS_NS_PER_MS);
         atomic_fetch_add(&late->sentences, 1);
     }
     assert_error_says(late->is_large ? "operation 2, all-reduce of 262144 f32 sum"
                                      : "operation 2, all-reduce of 4 f32 sum");
-    assert_error_says("within 700 ms; missing: rank 2 (");
-    assert_error_says("last done operation 1)");
+    assert_error_says(over->within);
+    assert_error_says("rank 2 (");
+    assert_error_says(over->last_seen);
     free(data);
     ls_group_close(&group);
 }
 
 static void a_limit_names_who_did_not_come(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        lateness late = {.is_async = i & 1, .is_large = i & 2};
-        run_ranks(4, rank_2_is_late, &late);
-    }
+    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++)
+        for (int is_large = 0; is_large < 2; is_large++) {
+            lateness late = {.is_async = !is_large, .is_large = is_large};
+            over = &backends[i];
+            run_ranks(4, rank_2_is_late, &late);
+        }
 }
 
 /* Nobody waits: the progress thread keeps the limit. */
 static void nobody_waits(const ls_rank *rank) {
-    ls_group *group = NULL;
-    ls_group_options options = rank_options(rank);
-    options.timeout_ms = 300;
-    assert_ok(ls_group_open(&group, &options));
+    ls_group *group = open_over(rank, over->limit_ms);
     if (rank->rank == 0) {
         ls_work *work = NULL;
         float value = 0;
         assert_ok(ls_group_all_reduce(group, &value, 1, LS_F32, LS_SUM, &work));
-        ls_sleep_until(ls_now_ns() + 900 * LS_NS_PER_MS);
+        ls_sleep_until(ls_now_ns() + (over->limit_ms + 600) * LS_NS_PER_MS);
         assert_int_equal(ls_group_barrier(group, NULL), LS_ERR_ABORTED);
         assert_error_says("missing: rank 1");
         assert_int_equal(ls_work_wait(work, 0), LS_ERR_ABORTED);
         ls_work_close(&work);
     } else {
-        ls_sleep_until(ls_now_ns() + 900 * LS_NS_PER_MS);
+        ls_sleep_until(ls_now_ns() + (over->limit_ms + 600) * LS_NS_PER_MS);
     }
     ls_group_close(&group);
 }
 
 static void a_limit_holds_though_nobody_waits(void **state) {
     (void)state;
-    run_ranks(2, nobody_waits, NULL);
+    run_over_all(1, 2, nobody_waits, NULL);
 }
 
 static void wait_shortly(const ls_rank *rank) {
-    ls_group *group = open_rank(rank);
+    ls_group *group = open_over(rank, 0);
     float value = 1;
     ls_work *work = NULL;
     assert_ok(ls_group_barrier(group, NULL));
@@ -198,7 +245,7 @@ static void wait_shortly(const ls_rank *rank) {
 
 static void a_wait_that_expires_changes_nothing(void **state) {
     (void)state;
-    run_ranks(2, wait_shortly, NULL);
+    run_over_all(1, 2, wait_shortly, NULL);
 }
 
 /* --- aborts and leaving ----------------------------------------------------------------------------------------------- */
@@ -211,7 +258,7 @@ static void *abort_later(void *group) {
 
 /* Rank 0 waits; another thread of it aborts. Rank 1 waits for rank 2, which never comes. */
 static void abort_while_waiting(const ls_rank *rank) {
-    ls_group *group = open_rank(rank);
+    ls_group *group = open_over(rank, 0);
     pthread_t thread;
     const int64_t start_ns = ls_now_ns();
     if (rank->rank == 0) assert_int_equal(pthread_create(&thread, NULL, abort_later, group), 0);
@@ -228,12 +275,12 @@ static void abort_while_waiting(const ls_rank *rank) {
 
 static void abort_ends_all_ranks_also_while_they_wait(void **state) {
     (void)state;
-    run_ranks(3, abort_while_waiting, NULL);
+    run_over_all(1, 3, abort_while_waiting, NULL);
 }
 
 static void leave_early(const ls_rank *rank) {
     const bool is_large = *(const bool *)rank->argument;
-    ls_group *group = open_rank(rank);
+    ls_group *group = open_over(rank, 0);
     const size_t count = is_large ? 1 << 18 : 2;
     float *data = calloc(count, sizeof *data);
     assert_ok(ls_group_all_reduce(group, data, count, LS_F32, LS_SUM, NULL));
@@ -255,13 +302,13 @@ static void the_next_operation_says_who_left(void **state) {
     (void)state;
     for (int is_large = 0; is_large < 2; is_large++) {
         bool large = is_large;
-        for (int i = 0; i < 20; i++) run_ranks(3, leave_early, &large);
+        run_over_all(10, 3, leave_early, &large);
     }
 }
 
 /* What is complete stays complete, whatever a rank does afterwards: also for a slow peer. */
 static void leave_after_the_last(const ls_rank *rank) {
-    ls_group *group = open_rank(rank);
+    ls_group *group = open_over(rank, 0);
     void *memory = NULL;
     assert_ok(ls_group_alloc(group, 1 << 20, &memory));
     memset(memory, 0, 1 << 20);
@@ -278,11 +325,11 @@ static void leave_after_the_last(const ls_rank *rank) {
 
 static void an_operation_done_by_all_survives_a_rank_that_leaves(void **state) {
     (void)state;
-    for (int i = 0; i < 50; i++) run_ranks(2, leave_after_the_last, NULL);
+    run_over_all(25, 2, leave_after_the_last, NULL);
 }
 
 static void close_with_pending(const ls_rank *rank) {
-    ls_group *group = open_rank(rank);
+    ls_group *group = open_over(rank, 0);
     float value = 1;
     ls_work *works[4];
     if (rank->rank == 0) {
@@ -301,13 +348,14 @@ static void close_with_pending(const ls_rank *rank) {
 
 static void pending_work_of_a_closed_group_is_aborted(void **state) {
     (void)state;
-    for (int i = 0; i < 20; i++) run_ranks(2, close_with_pending, NULL);
+    run_over_all(20, 2, close_with_pending, NULL);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(different_calls_are_named_on_both_sides),
-        cmocka_unit_test(sizes_that_take_different_paths_are_a_mismatch_too),
+        cmocka_unit_test_setup_teardown(different_calls_are_named_on_both_sides, check_calls, check_nothing),
+        cmocka_unit_test(two_ranks_that_wait_for_each_other_say_the_same_without_checks),
+        cmocka_unit_test_setup_teardown(sizes_that_take_different_paths_are_a_mismatch_too, check_calls, check_nothing),
         cmocka_unit_test(allocations_of_different_sizes_are_a_mismatch),
         cmocka_unit_test(a_limit_names_who_did_not_come),
         cmocka_unit_test(a_limit_holds_though_nobody_waits),
