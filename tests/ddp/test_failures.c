@@ -6,11 +6,29 @@
 
 static const ls_ddp_options search = {.find_unused_parameters = true};
 
-static void assert_next_step_is_right(const rank_result *results, int world_size, double average) {
-    for (int rank = 0; rank < world_size; rank++) {
+static rank_result results[2];
+
+static void assert_next_step_is_right(double average) {
+    for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(results[rank].next_status, LS_OK);
         assert_near(results[rank].next_gradient[0], average);
     }
+}
+
+/* Two ranks' step fails with one sentence, which holds `text`, and the next one is right. */
+static void assert_step_fails(rank_scenario scenario, ls_status status, const char *text, double next_average) {
+    run_scenario(2, scenario, results);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(results[rank].status, status);
+        assert_non_null(strstr(results[rank].text, text));
+        assert_string_equal(results[rank].text, results[0].text);
+    }
+    assert_next_step_is_right(next_average);
+}
+
+/* A failed step leaves no gradients behind. */
+static void assert_no_gradient(void) {
+    for (int rank = 0; rank < 2; rank++) assert_true(isnan(results[rank].gradient[0]));
 }
 
 static void b_unused_everywhere(ls_group *group, rank_result *result) {
@@ -26,16 +44,10 @@ static void b_unused_everywhere(ls_group *group, rank_result *result) {
 
 static void an_unused_parameter_is_an_error_of_the_same_backward_on_all_ranks(void **state) {
     (void)state;
-    rank_result results[2];
-    run_scenario(2, b_unused_everywhere, results);
-    for (int rank = 0; rank < 2; rank++) {
-        assert_int_equal(results[rank].status, LS_ERR_UNUSED);
-        assert_non_null(strstr(results[rank].text, "rank 0: b"));
-        assert_non_null(strstr(results[rank].text, "rank 1: b"));
-        assert_non_null(strstr(results[rank].text, "find_unused_parameters"));
-        assert_true(isnan(results[rank].gradient[0])); /* a failed step leaves none behind */
-    }
-    assert_next_step_is_right(results, 2, 2);
+    assert_step_fails(b_unused_everywhere, LS_ERR_UNUSED, "rank 0: b", 2);
+    assert_non_null(strstr(results[0].text, "rank 1: b"));
+    assert_non_null(strstr(results[0].text, "find_unused_parameters"));
+    assert_no_gradient();
 }
 
 static void b_unused_on_rank_1(ls_group *group, rank_result *result) {
@@ -50,14 +62,8 @@ static void b_unused_on_rank_1(ls_group *group, rank_result *result) {
 
 static void the_error_names_the_ranks_on_which_a_parameter_is_unused(void **state) {
     (void)state;
-    rank_result results[2];
-    run_scenario(2, b_unused_on_rank_1, results);
-    for (int rank = 0; rank < 2; rank++) {
-        assert_int_equal(results[rank].status, LS_ERR_UNUSED);
-        assert_null(strstr(results[rank].text, "rank 0:"));
-        assert_non_null(strstr(results[rank].text, "rank 1: b"));
-    }
-    assert_next_step_is_right(results, 2, 1);
+    assert_step_fails(b_unused_on_rank_1, LS_ERR_UNUSED, "rank 1: b", 1);
+    assert_null(strstr(results[0].text, "rank 0:"));
 }
 
 /* The forward of rank 1 fails: its loss is NULL. */
@@ -79,15 +85,7 @@ static void no_loss_on_rank_1(ls_group *group, rank_result *result) {
 
 static void a_rank_without_a_loss_fails_the_step_on_all_and_the_next_is_right(void **state) {
     (void)state;
-    rank_result results[2];
-    run_scenario(2, no_loss_on_rank_1, results);
-    for (int rank = 0; rank < 2; rank++) {
-        assert_int_not_equal(results[rank].status, LS_OK);
-        assert_int_equal(results[rank].status, results[0].status);
-        assert_string_equal(results[rank].text, results[0].text);
-        assert_non_null(strstr(results[rank].text, "rank 1"));
-    }
-    assert_next_step_is_right(results, 2, 1.5);
+    assert_step_fails(no_loss_on_rank_1, LS_ERR_ARGUMENT, "rank 1", 1.5);
 }
 
 static ls_status refuse_memory(void *context, const ls_tensor *grad_output, ls_tensor **grad_inputs) {
@@ -124,15 +122,8 @@ static void backward_fails_on_rank_1(ls_group *group, rank_result *result) {
 
 static void a_rank_that_fails_in_backward_still_posts_the_rest_so_that_all_fail_alike(void **state) {
     (void)state;
-    rank_result results[2];
-    run_scenario(2, backward_fails_on_rank_1, results);
-    for (int rank = 0; rank < 2; rank++) {
-        assert_int_equal(results[rank].status, LS_ERR_MEMORY);
-        assert_string_equal(results[rank].text, results[0].text);
-        assert_non_null(strstr(results[rank].text, "rank 1"));
-        assert_true(isnan(results[rank].gradient[0]));
-    }
-    assert_next_step_is_right(results, 2, 1.5);
+    assert_step_fails(backward_fails_on_rank_1, LS_ERR_MEMORY, "rank 1", 1.5);
+    assert_no_gradient();
 }
 
 static void failure_under_no_sync(ls_group *group, rank_result *result) {
@@ -154,13 +145,7 @@ static void failure_under_no_sync(ls_group *group, rank_result *result) {
 
 static void a_failure_under_no_sync_is_told_by_the_next_header(void **state) {
     (void)state;
-    rank_result results[2];
-    run_scenario(2, failure_under_no_sync, results);
-    for (int rank = 0; rank < 2; rank++) {
-        assert_int_not_equal(results[rank].status, LS_OK);
-        assert_string_equal(results[rank].text, results[0].text);
-    }
-    assert_next_step_is_right(results, 2, 1.5);
+    assert_step_fails(failure_under_no_sync, LS_ERR_ARGUMENT, "rank 1", 1.5);
 }
 
 static void rank_1_skips_alone(ls_group *group, rank_result *result) {
@@ -178,13 +163,7 @@ static void rank_1_skips_alone(ls_group *group, rank_result *result) {
 
 static void ranks_that_disagree_on_synchronising_get_a_named_error_and_go_on(void **state) {
     (void)state;
-    rank_result results[2];
-    run_scenario(2, rank_1_skips_alone, results);
-    for (int rank = 0; rank < 2; rank++) {
-        assert_int_equal(results[rank].status, LS_ERR_MISMATCH);
-        assert_non_null(strstr(results[rank].text, "rank 0 synchronises backward 1, rank 1 backward 2"));
-    }
-    assert_next_step_is_right(results, 2, 1.5);
+    assert_step_fails(rank_1_skips_alone, LS_ERR_MISMATCH, "rank 0 synchronises backward 1, rank 1 backward 2", 1.5);
 }
 
 /* Three batches on rank 0, two on rank 1, which then leaves. */
@@ -196,7 +175,6 @@ static void uneven_batches(ls_group *group, rank_result *result) {
 
 static void a_rank_that_runs_out_of_batches_is_named(void **state) {
     (void)state;
-    rank_result results[2];
     run_scenario(2, uneven_batches, results);
     assert_int_equal(results[0].status, LS_ERR_PEER_LOST);
     assert_non_null(strstr(results[0].text, "rank 1"));
@@ -223,10 +201,9 @@ static void evaluation_on_rank_0_alone(ls_group *group, rank_result *result) {
 
 static void forwards_without_gradients_send_nothing(void **state) {
     (void)state;
-    rank_result results[2];
     run_scenario(2, evaluation_on_rank_0_alone, results);
     assert_int_equal(results[0].status, LS_OK);
-    assert_next_step_is_right(results, 2, 1.5);
+    assert_next_step_is_right(1.5);
 }
 
 static void thawed_after_wrapping(ls_group *group, rank_result *result) {
@@ -249,14 +226,8 @@ static void thawed_after_wrapping(ls_group *group, rank_result *result) {
 
 static void a_parameter_thawed_on_one_rank_is_named_on_all(void **state) {
     (void)state;
-    rank_result results[2];
-    run_scenario(2, thawed_after_wrapping, results);
-    for (int rank = 0; rank < 2; rank++) {
-        assert_int_equal(results[rank].number, LS_OK);
-        assert_int_equal(results[rank].status, LS_ERR_STATE);
-        assert_non_null(strstr(results[rank].text, "\"b\""));
-    }
-    assert_next_step_is_right(results, 2, 1.5);
+    assert_step_fails(thawed_after_wrapping, LS_ERR_STATE, "\"b\"", 1.5);
+    for (int rank = 0; rank < 2; rank++) assert_int_equal(results[rank].number, LS_OK);
 }
 
 static void frozen_after_wrapping(ls_group *group, rank_result *result) {
@@ -274,7 +245,6 @@ static void frozen_after_wrapping_with_search(ls_group *group, rank_result *resu
 
 static void a_parameter_frozen_after_wrapping_is_an_error_or_with_search_left_out(void **state) {
     (void)state;
-    rank_result results[2];
     run_scenario(2, frozen_after_wrapping, results);
     for (int rank = 0; rank < 2; rank++) assert_int_equal(results[rank].status, LS_ERR_UNUSED);
     run_scenario(2, frozen_after_wrapping_with_search, results);
@@ -315,20 +285,9 @@ static void infinity_accumulated_on_rank_0(ls_group *group, rank_result *result)
 
 static void a_gradient_that_is_not_finite_is_named_on_all_ranks_and_nobody_updates(void **state) {
     (void)state;
-    rank_result results[2];
-    run_scenario(2, nan_on_rank_1, results);
-    for (int rank = 0; rank < 2; rank++) {
-        assert_int_equal(results[rank].status, LS_ERR_NONFINITE);
-        assert_non_null(strstr(results[rank].text, "backward 1: the gradient of b on rank 1"));
-        assert_true(results[rank].gradient[0] == 3);
-    }
-    assert_next_step_is_right(results, 2, 1.5);
-    run_scenario(2, infinity_accumulated_on_rank_0, results);
-    for (int rank = 0; rank < 2; rank++) {
-        assert_int_equal(results[rank].status, LS_ERR_NONFINITE);
-        assert_non_null(strstr(results[rank].text, "the gradient of b on rank 0"));
-    }
-    assert_next_step_is_right(results, 2, 1.5);
+    assert_step_fails(nan_on_rank_1, LS_ERR_NONFINITE, "backward 1: the gradient of b on rank 1", 1.5);
+    for (int rank = 0; rank < 2; rank++) assert_true(results[rank].gradient[0] == 3);
+    assert_step_fails(infinity_accumulated_on_rank_0, LS_ERR_NONFINITE, "the gradient of b on rank 0", 1.5);
 }
 
 /* Two forwards, the second fails on rank 1; two backwards. */
@@ -351,13 +310,8 @@ static void two_losses_one_missing_on_rank_1(ls_group *group, rank_result *resul
 
 static void a_second_loss_missing_on_one_rank_fails_that_step_and_no_other(void **state) {
     (void)state;
-    rank_result results[2];
-    run_scenario(2, two_losses_one_missing_on_rank_1, results);
-    for (int rank = 0; rank < 2; rank++) {
-        assert_int_equal(results[rank].status, LS_ERR_ARGUMENT);
-        assert_string_equal(results[rank].text, results[0].text);
-    }
-    assert_next_step_is_right(results, 2, 3); /* 1.5 of each loss */
+    /* 1.5 of each loss. */
+    assert_step_fails(two_losses_one_missing_on_rank_1, LS_ERR_ARGUMENT, "", 3);
 }
 
 int main(void) {
