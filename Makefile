@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 # $(call build,FOLDER,FLAGS,TARGETS)
 build = cmake -S . -B $(1) $(CMAKE_FLAGS) $(2) > /dev/null && cmake --build $(1) -j$(JOBS) $(addprefix --target ,$(3))
 
-.PHONY: build deps test train check-asan check-tsan check-arm64 fuzz bench bench-peers format lint shape symbols install clean help
+.PHONY: build deps test train check-asan check-tsan check-arm64 check-large fuzz bench bench-peers format lint shape symbols install clean help
 
 build: ## only builds (no root), after saying what is missing and what it would bring
 	@scripts/deps.sh --check build
@@ -42,6 +42,11 @@ check-arm64: ## a cross build for arm64, its tests under an emulator of that pro
 	@scripts/arm64-sysroot.sh build-arm64/sysroot
 	@$(call build,build-arm64,--toolchain scripts/arm64.cmake -DLS_SYSROOT=$(CURDIR)/build-arm64/sysroot)
 	@scripts/check-arm64.sh build-arm64
+
+check-large: ## more than 2^31 elements through every backend, each checked: 9 GiB of memory, some minutes
+	@scripts/deps.sh build test
+	@$(call build,build)
+	@scripts/check-large.sh build
 
 FUZZ_SECONDS ?= 60
 fuzz: ## each fuzzer for FUZZ_SECONDS (60), the coverage it reached, and proofs that planted faults are found

@@ -9,10 +9,5 @@ endforeach()
 foreach(family openmpi mpich)
     if(TARGET mpi-${family})
         ls_test_program(own_mpi_${family} mpi/own_mpi.c ${all_rooms} PkgConfig::${family})
-        # By hand, since it takes 2 GiB a rank: more elements than an int counts.
-        add_custom_target(huge-mpi-${family}
-                          COMMAND ${CMAKE_COMMAND} -E env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-                                  mpirun.${family} -n 2 $<TARGET_FILE:worker_mpi> huge
-                          DEPENDS worker_mpi mpi-${family} USES_TERMINAL VERBATIM)
     endif()
 endforeach()

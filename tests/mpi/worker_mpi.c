@@ -79,20 +79,6 @@ static void check_pieces(void) {
     ls_group_close(&group);
 }
 
-/* More elements than an int counts: 2 GiB and a little, a rank. */
-static void check_huge(void) {
-    const size_t count = ((size_t)1 << 31) + 12345;
-    ls_group *group = open_group(0);
-    uint8_t *values = malloc(count);
-    MUST(values);
-    for (size_t i = 0; i < count; i++) values[i] = (uint8_t)(i % 251 % 100);
-    MUST(ls_group_all_reduce(group, values, count, LS_U8, LS_SUM, NULL) == LS_OK);
-    for (size_t i = 0; i < count; i++) MUST(values[i] == (uint8_t)(i % 251 % 100 * (size_t)world_size));
-    MUST(ls_group_broadcast(group, values, count, LS_U8, 1, NULL) == LS_OK);
-    free(values);
-    ls_group_close(&group);
-}
-
 static void check_nan(void) {
     ls_group *group = open_group(0);
     float values[] = {(float)rank, rank == 1 ? NAN : 7.0f, rank == 0 ? 0.0f : -0.0f};
@@ -457,7 +443,6 @@ static const struct part {
 } parts[] = {
     {"replicas", check_replicas},
     {"pieces", check_pieces},
-    {"huge", check_huge},
     {"nan", check_nan},
     {"duplicates", check_duplicates},
     {"crossed-duplicates", check_crossed_duplicates},

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/wait.h"
 #include "group/backend.h"
 #include "group/describe.h"

@@ -136,8 +136,8 @@ static int begin(mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
     atomic_fetch_add_explicit(&mpi->in_flight, 1, memory_order_relaxed);
     if (s->phase == MPI_COMPARING) return begin_comparing(mpi, op, s);
     if (s->phase == MPI_COUNTING) return begin_counting(mpi, op, s);
-    const size_t left = op->bytes - s->offset;
-    s->piece_bytes = left < MPI_PIECE_BYTES ? left : MPI_PIECE_BYTES;
+    const size_t left = op->bytes - s->offset, piece_bytes = mpi_piece_bytes(op->bytes, MPI_PIECE_BYTES);
+    s->piece_bytes = left < piece_bytes ? left : piece_bytes;
     return kinds[op->call.kind].begin(mpi, op, s);
 }
 

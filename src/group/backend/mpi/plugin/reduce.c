@@ -115,8 +115,9 @@ int mpi_begin_reduction(mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
     if (!reduction) {
         const mpi_deal *deal = deal_of(mpi);
         if (!deal) return MPI_ERR_NO_MEM;
-        const size_t most = call->kind == GROUP_REDUCE_SCATTER ? 1 : (size_t)mpi->world_size;
-        if (s->piece_bytes > most * deal->most_bytes) s->piece_bytes = most * deal->most_bytes;
+        const size_t shares = call->kind == GROUP_REDUCE_SCATTER ? 1 : (size_t)mpi->world_size;
+        const size_t piece_bytes = mpi_piece_bytes(op->bytes, shares * deal->most_bytes);
+        if (s->piece_bytes > piece_bytes) s->piece_bytes = piece_bytes;
         return s->is_dealt ? begin_spreading(mpi, op, s) : begin_dealing(mpi, op, s);
     }
     const int count = (int)(s->piece_bytes / mpi_here.services->dtype_size(call->dtype));

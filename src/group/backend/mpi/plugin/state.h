@@ -91,6 +91,13 @@ typedef struct mpi_group {
  * which the C library, past 32 MiB, has from the kernel anew each time. A multiple of every element. */
 #define MPI_PIECE_BYTES ((size_t)16 << 20)
 
+/* How `bytes` go in pieces of at most `most`, in whole lines: none is much shorter than the others, since for short ones
+ * MPICH 4.0 has an all-gather that misplaces rows which lie more than 2 GiB apart. */
+static inline size_t mpi_piece_bytes(size_t bytes, size_t most) {
+    const size_t pieces = bytes / most + 1;
+    return (bytes / pieces + LS_ALIGNMENT) / LS_ALIGNMENT * LS_ALIGNMENT;
+}
+
 typedef enum mpi_phase { MPI_STARTED, MPI_COMPARING, MPI_COUNTING, MPI_MOVING } mpi_phase;
 
 /* An operation's scratch. */
