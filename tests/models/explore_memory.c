@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARENA_BYTES 16384
-#define MOST_PLACES 128
-#define MOST_REGIONS 32
+#define ARENA_BYTES 32768
+#define MOST_PLACES 256
+#define MOST_REGIONS 64
 
 static _Alignas(4096) unsigned char arena[ARENA_BYTES];
 static size_t arena_used;

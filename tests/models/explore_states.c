@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BLOCKS 256
+#define MOST_BLOCKS 384
 #define MOST_PARTS (MOST_BLOCKS + MOST_THREADS)
 
 /* A hash table of things that are numbered as they come. */

@@ -49,8 +49,9 @@ static ls_status raise_quietly(const ls_error *error) {
 #define ls_live_first() (*ranks_live_first())
 #define ls_live_remove(live) ranks_live_remove(live)
 
-/* Of polls in vain only the last: those before read the same. Spinning takes no time. */
+/* Of polls in vain only the last: those before read the same. Spinning takes no time, and no count of it makes a state. */
 #define ls_spin_hint() ((void)(waited->polls = UINT32_MAX / 2))
+#define ls_yield() ls_spin_hint()
 /* Less than nothing, so that no spin lasts, and slices can be told from each other. */
 #undef LS_NS_PER_MS
 #define LS_NS_PER_MS INT64_C(-1)
@@ -65,7 +66,9 @@ static ls_status raise_quietly(const ls_error *error) {
 #define message message_scratch /* a type here, a variable of the other file of that name */
 #include "../../src/group/backend/shm/messages.c"
 #undef message
+#define poll(processes, count, limit_ms) ((void)(processes), (void)(count), (void)(limit_ms), 0) /* no process dies */
 #include "../../src/group/backend/shm/peers.c"
+#undef poll
 #include "../../src/group/drive.c"
 #include "../../src/group/group.c"
 #include "../../src/group/messages.c"
@@ -84,8 +87,9 @@ static ls_status raise_quietly(const ls_error *error) {
 #include "../../src/group/progress.c"
 /* NOLINTEND(bugprone-suspicious-include) */
 
+/* Rank 0's groups are listed: those of a process. */
 bool group_poll_others(const ls_group *waiting) {
-    return ranks_have_others() && group_poll_listed(waiting);
+    return ranks_have_others() && waiting->rank == 0 && group_poll_listed(waiting);
 }
 
 void library_list_group(ls_group *group) {

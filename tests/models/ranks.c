@@ -5,6 +5,7 @@
 
 #include "group/backend/shm/messages.h"
 
+#include <poll.h>
 #include <string.h>
 
 #define WORKS 3  /* of each group, in its pool from the beginning */
@@ -31,6 +32,7 @@ static member *members[MOST_GROUPS][MOST_RANKS];
 static _Atomic uint64_t *arrived[MOST_GROUPS][MOST_RANKS], *finished[MOST_GROUPS][MOST_RANKS];
 static shm_board *board_table[MOST_GROUPS][MOST_RANKS];
 static int no_processes[MOST_RANKS];
+static struct pollfd polled[MOST_RANKS]; /* written before each use */
 static int progress_thread;
 static int callers[4], caller_count;
 
@@ -260,7 +262,8 @@ static void make_member(int which, int rank) {
                             .rank = rank,
                             .world_size = plan.ranks,
                             .boards = board_table[which],
-                            .processes = no_processes};
+                            .processes = no_processes,
+                            .polled = polled};
     if (plan.has_messages) {
         shm_mail *mail = made->shm.mail = explore_alloc(MOST_RANKS * sizeof *mail);
         for (int peer = 0; peer < plan.ranks; peer++) mail[peer].notes_end = &mail[peer].notes;
@@ -273,7 +276,7 @@ static void make_member(int which, int rank) {
     group->drivers = rank == 0 ? plan.drivers : DRIVEN_BY_CALLERS;
     group->holders = 1;
     *(int *)(void *)&group->users = 1;
-    if (plan.has_others) library_list_group(group);
+    if (plan.has_others && rank == 0) library_list_group(group);
     fill_pool(group);
     mark_group(group);
     const bool is_first = which == 0 && rank == 0;

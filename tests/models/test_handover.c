@@ -81,11 +81,43 @@ static void begin_poster_beside_caller(void) {
     ranks_have_arrived(ranks_group(1, 0), 2);
 }
 
+/* Rank 0 waits in one group first, rank 1 in the other: they would keep each other back, did rank 0 not poll both. */
+static void wait_in_order(int rank, int first, int second) {
+    ls_work *works[2] = {NULL, NULL};
+    for (int which = 0; which < 2; which++)
+        explore_claim(ls_group_barrier(ranks_group(rank, which), &works[which]) == LS_OK, "a post fails");
+    explore_claim(ls_work_wait(works[first], 0) == LS_OK, "a wait fails");
+    explore_claim(ls_work_wait(works[second], 0) == LS_OK, "a wait fails");
+    ls_work_close(&works[0]);
+    ls_work_close(&works[1]);
+}
+
+static void wait_in_the_first(void *argument) {
+    (void)argument;
+    wait_in_order(0, 0, 1);
+}
+
+static void wait_in_the_second(void *argument) {
+    (void)argument;
+    wait_in_order(1, 1, 0);
+}
+
+static void begin_two_groups(void) {
+    ranks_make(&(ranks_plan){.drivers = DRIVEN_BY_CALLERS,
+                             .groups = 2,
+                             .has_second_phase = true,
+                             .has_others = true,
+                             .several = SEVERAL_NOWHERE});
+    ranks_add_caller("rank 0", wait_in_the_first, NULL);
+    ranks_add_caller("rank 1", wait_in_the_second, NULL);
+}
+
 static const explore_scene two_ranks = {begin_two_ranks, ranks_are_done, 1000000},
                            waiter = {begin_post_and_wait, ranks_are_done, 1000000},
                            poster = {begin_post_alone, ranks_are_done, 1000000},
                            two_callers = {begin_two_callers, ranks_are_done, 1000000},
                            dependent = {begin_dependent_callers, ranks_are_done, 1000000},
+                           two_groups = {begin_two_groups, ranks_are_done, 1000000},
                            beside = {begin_poster_beside_caller, ranks_are_done, 1000000};
 
 /* --- tests -------------------------------------------------------------------------------------------------------------- */
@@ -120,6 +152,11 @@ static void a_caller_goes_on_as_soon_as_its_work_is_complete(void **state) {
     assert_shown(&dependent);
 }
 
+static void no_order_of_waits_in_two_groups_hangs(void **state) {
+    (void)state;
+    assert_shown(&two_groups);
+}
+
 /* Each step of the hand-over, and a scene that misses it. Not among them: the wake of a driver who sleeps in the backend (shm_wake),
  * without which a waiter comes to drive later, but comes. */
 static const needed_step steps[] = {
@@ -141,6 +178,7 @@ static const needed_step steps[] = {
     {{"shm_sleep", "barrier", NULL}, &two_ranks},
     {{"shm_sleep", "look", "bell"}, &two_ranks},
     {{"shm_nudge", "advance", "bell"}, &two_ranks},
+    {{"is_left_to_callers", "load", "first"}, &two_groups},
 };
 
 static void no_step_of_the_hand_over_can_be_left_out(void **state) {
@@ -156,6 +194,7 @@ int main(void) {
         cmocka_unit_test(work_posted_while_another_drives_is_driven_to_its_end),
         cmocka_unit_test(callers_of_one_group_hand_over),
         cmocka_unit_test(a_caller_goes_on_as_soon_as_its_work_is_complete),
+        cmocka_unit_test(no_order_of_waits_in_two_groups_hangs),
         cmocka_unit_test(no_step_of_the_hand_over_can_be_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
