@@ -6,13 +6,32 @@
 #include <signal.h>
 #include <string.h>
 
-static void sixty_four_ranks_run_every_collective(void **state) {
+/* More than the 64 whose processes are handed out together. */
+enum { MANY = 70 };
+
+static void seventy_ranks_run_every_collective(void **state) {
     (void)state;
     const char *const arguments[] = {"all", NULL};
-    const ls_ranks_options options = {.ranks = 64, .program = "worker_many", .arguments = arguments};
+    const ls_ranks_options options = {.ranks = MANY, .program = "worker_many", .arguments = arguments};
     ls_ranks *ranks = ls_ranks_run(&options);
     assert_ranks_succeeded(ranks);
-    for (int rank = 0; rank < 64; rank++) assert_non_null(strstr(ls_ranks_output(ranks, rank), "of 64 is done"));
+    for (int rank = 0; rank < MANY; rank++) assert_non_null(strstr(ls_ranks_output(ranks, rank), "of 70 is done"));
+    ls_ranks_close(&ranks);
+}
+
+static void the_last_of_seventy_ranks_is_named_by_all_when_it_dies(void **state) {
+    (void)state;
+    const char *const arguments[] = {"dies", NULL};
+    const ls_ranks_options options = {.ranks = MANY, .program = "worker_many", .arguments = arguments};
+    ls_ranks *ranks = ls_ranks_run(&options);
+    char process[32];
+    snprintf(process, sizeof process, "process %d) died", (int)ls_ranks_pid(ranks, MANY - 1));
+    for (int rank = 0; rank < MANY - 1; rank++) {
+        const char *said = ls_ranks_output(ranks, rank);
+        if (!strstr(said, "error LS_ERR_PEER_LOST: rank 69 (") || !strstr(said, process)) ls_ranks_print(ranks);
+        assert_non_null(strstr(said, "error LS_ERR_PEER_LOST: rank 69 ("));
+        assert_non_null(strstr(said, process));
+    }
     ls_ranks_close(&ranks);
 }
 
@@ -66,7 +85,8 @@ static void two_jobs_at_once_fifty_times_do_not_meet(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sixty_four_ranks_run_every_collective),
+        cmocka_unit_test(seventy_ranks_run_every_collective),
+        cmocka_unit_test(the_last_of_seventy_ranks_is_named_by_all_when_it_dies),
         cmocka_unit_test(two_jobs_at_once_fifty_times_do_not_meet),
         cmocka_unit_test(a_rank_killed_before_it_met_anybody_is_named_at_once),
         cmocka_unit_test(a_rank_that_fails_before_it_met_anybody_is_named_at_once),

@@ -3,6 +3,7 @@
  *   all     every collective and a ring of messages, small, each checked
  *   killed  rank 1 is killed before it has met anybody
  *   fails   it exits with 7 there
+ *   dies    the last rank is killed when the group is open
  *
  * A failure is printed as "error STATUS: SENTENCE", exit code 3. */
 #include <lockstep/group.h>
@@ -84,6 +85,7 @@ int main(int argc, char **argv) {
     if (is_rank_1 && strcmp(mode, "fails") == 0) return 7;
     check(ls_group_open(&group, NULL));
     const int rank = ls_group_rank(group), size = ls_group_world_size(group);
+    if (strcmp(mode, "dies") == 0 && rank == size - 1) kill(getpid(), SIGKILL);
     run_reductions(group, rank, size);
     run_copies(group, rank, size);
     run_ring(group, rank, size);
