@@ -30,21 +30,22 @@ static void run(void *argument) {
     ls_group *group = argument;
     const int64_t shortest_ns = group->progress_may_spin ? QUICK_MOMENT_NS : MOMENT_NS;
     int64_t moment_ns = shortest_ns;
+    bool was_driven = false;
     while (!atomic_load_explicit(&group->is_closing, memory_order_acquire)) {
-        if (!has_work(group)) {
+        /* While others drive, moment after moment, we look by the clock: then who posts need not wake us each time. */
+        if (!was_driven && !has_work(group)) {
             sleep_idle(group);
             moment_ns = shortest_ns;
-            continue;
         }
         const uint64_t turns = atomic_load_explicit(&group->turns, memory_order_relaxed);
         const uint32_t seen = atomic_load_explicit(&group->posted, memory_order_acquire);
         ls_word_wait(&group->posted, seen, ls_now_ns() + moment_ns);
-        const bool was_driven = turns != atomic_load_explicit(&group->turns, memory_order_relaxed) ||
-                                atomic_load_explicit(&group->driver, memory_order_relaxed) ||
-                                atomic_load_explicit(&group->waiters, memory_order_relaxed) > 0;
+        was_driven = turns != atomic_load_explicit(&group->turns, memory_order_relaxed) ||
+                     atomic_load_explicit(&group->driver, memory_order_relaxed) ||
+                     atomic_load_explicit(&group->waiters, memory_order_relaxed) > 0;
         if (was_driven) {
             moment_ns = moment_ns * 2 < LONGEST_MOMENT_NS ? moment_ns * 2 : LONGEST_MOMENT_NS;
-        } else if (group_try_drive(group)) {
+        } else if (has_work(group) && group_try_drive(group)) {
             drive_queue(group, NULL, LS_DEADLINE_NEVER);
             group_stop_driving(group);
             moment_ns = shortest_ns;
