@@ -27,6 +27,20 @@ bool shm_receives(const backend_op *op, int rank) {
     }
 }
 
+bool shm_has_shares(const backend_op *op) {
+    return op->call.kind == GROUP_ALL_REDUCE || op->call.kind == GROUP_REDUCE;
+}
+
+void shm_combine_share(const shm_group *shm, const backend_op *op, const reduce_kernel *kernel, size_t at,
+                       size_t bytes) {
+    const size_t element_bytes = ls_dtype_size(op->call.dtype), count = bytes / element_bytes;
+    if (op->call.kind == GROUP_ALL_REDUCE)
+        reduce_in_place(kernel, element_bytes, shm->copies, shm->world_size, at, count);
+    else
+        reduce_into(kernel, element_bytes, shm->copies, shm->world_size, at, count,
+                    (char *)shm->copies[op->call.root] + at);
+}
+
 bool shm_has_slices(const backend_op *op) {
     switch ((int)op->call.kind) {
     case GROUP_SCATTER:

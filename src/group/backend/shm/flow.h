@@ -18,6 +18,11 @@ bool shm_combines(const backend_op *op);
 /* Others need something of `rank`; `rank` needs something of others. Its own part aside. */
 bool shm_sends(const backend_op *op, int rank);
 bool shm_receives(const backend_op *op, int rank);
+/* All read from all, and each rank combines a share: an all-reduce's for all ranks, a reduce's for its root. */
+bool shm_has_shares(const backend_op *op);
+/* Combines `bytes` bytes of a share, from `at` on, of all `copies`, for whom it is. */
+void shm_combine_share(const shm_group *shm, const backend_op *op, const reduce_kernel *kernel, size_t at,
+                       size_t bytes);
 /* What a rank sends has a slice for each rank; else all get the same. */
 bool shm_has_slices(const backend_op *op);
 

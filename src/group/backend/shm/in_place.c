@@ -1,7 +1,7 @@
 /* in_place.c: large operations over memory of the group, which every rank maps of every rank.
  *
- * All-reduce: each rank combines its share of the elements, reading every rank's copy in rank order, and writes the result
- * into every copy. A share's bytes are read and written by one rank only, and shares meet on cache lines' borders: so
+ * All-reduce and reduce: each rank combines its share of the elements, reading every rank's copy in rank order, and writes the
+ * result into every copy, or into the root's. A share's bytes are read and written by one rank only, and shares meet on cache lines' borders: so
  * nothing is synchronised in between, and the bits are the same everywhere.
  *
  * All others: each rank reads, or combines, what it needs where it lies. Then all say that they have finished, since the
@@ -21,8 +21,8 @@ static shm_place place_of(const shm_group *shm, const backend_op *op, int rank) 
     return place;
 }
 
-/* All ranks decide alike, from what all have published: the same memory, and for an all-reduce at the same place, so that
- * the borders of shares are the same. */
+/* All ranks decide alike, from what all have published: the same memory, and where there are shares at the same place, so
+ * that their borders are the same. */
 bool shm_in_place_is_possible(const shm_group *shm, const backend_op *op) {
     const shm_place first = place_of(shm, op, 0);
     for (int rank = 0; rank < shm->world_size; rank++)
@@ -30,7 +30,7 @@ bool shm_in_place_is_possible(const shm_group *shm, const backend_op *op) {
     for (int rank = 1; rank < shm->world_size; rank++) {
         const shm_place place = place_of(shm, op, rank);
         if (place.memory != first.memory) return false;
-        if (op->call.kind == GROUP_ALL_REDUCE && place.offset != first.offset) return false;
+        if (shm_has_shares(op) && place.offset != first.offset) return false;
     }
     return true;
 }
@@ -47,7 +47,7 @@ void shm_in_place_start(shm_group *shm, backend_op *op) {
     shm_op *s = shm_op_of(op);
     for (int rank = 0; rank < shm->world_size; rank++)
         shm->copies[rank] = shm_memory_copy(s->memory, rank) + place_of(shm, op, rank).offset;
-    if (op->call.kind == GROUP_ALL_REDUCE) {
+    if (shm_has_shares(op)) {
         s->phase = SHM_COMBINING;
         s->kernel = reduce_kernel_for(op->call.dtype, op->call.op);
         s->next = border(shm, op, s->offset, shm->rank);
@@ -71,8 +71,7 @@ static backend_progress begin_finishing(shm_group *shm, backend_op *op) {
 backend_progress shm_in_place_combine(shm_group *shm, backend_op *op) {
     shm_op *s = shm_op_of(op);
     const size_t left = s->end - s->next, now = left < POLL_BYTES ? left : POLL_BYTES;
-    const size_t element_bytes = ls_dtype_size(op->call.dtype);
-    if (now) reduce_in_place(s->kernel, element_bytes, shm->copies, shm->world_size, s->next, now / element_bytes);
+    if (now) shm_combine_share(shm, op, s->kernel, s->next, now);
     s->next += now;
     ls_point("shm.in_place.combined");
     return s->next < s->end ? BACKEND_MOVED : begin_finishing(shm, op);
@@ -113,7 +112,7 @@ backend_progress shm_in_place_copy(shm_group *shm, backend_op *op) {
 
 /* Whether we wait until `peer` has read our memory. */
 static bool is_read_by(const shm_group *shm, const backend_op *op, int peer) {
-    return op->call.kind == GROUP_ALL_REDUCE || (shm_sends(op, shm->rank) && shm_receives(op, peer));
+    return shm_has_shares(op) || (shm_sends(op, shm->rank) && shm_receives(op, peer));
 }
 
 bool shm_in_place_waits_for(const shm_group *shm, const backend_op *op, int peer) {

@@ -3,12 +3,13 @@
  * A chunk goes through three steps, each counted on the board, each of which waits for the others' counts:
  *
  *   put in      what others need of our data, into our stage      once all have taken out what was in this place before
- *   combine     our share, over our data and the others' stages, into all of these    once all have put the chunk in
- *   take out    the others' shares of our stage                   once all have combined them, in an all-reduce; else
+ *   combine     our share, over our data and the others' stages, into all of these (of a reduce: where the root looks for
+ *               it)                                               once all have put the chunk in
+ *   take out    the others' shares of our stage                   once all have combined them, where there are shares; else
  *               what we need of the others' stages                once they have put it in
  *
  * Several chunks are under way at once, so that ranks seldom wait for each other. The stage fits the second-level cache.
- * Only an all-reduce has the second step; a reduce or a reduce-scatter combines as it takes out. Where a rank sends each
+ * Only an all-reduce and a reduce have shares, and the second step; a reduce-scatter combines as it takes out. Where a rank sends each
  * other rank data of its own, a chunk has a slice for each. A broadcast's root only puts in, the others only take out; who
  * has nothing to do in a step counts along, so that all counts end at the same chunk.                               */
 #include "group/backend/shm/flow.h"
@@ -35,8 +36,13 @@ void shm_staged_start(shm_group *shm, backend_op *op) {
     shm->chunks = s->chunk_end;
 }
 
-static bool is_all_reduce(const backend_op *op) {
-    return op->call.kind == GROUP_ALL_REDUCE;
+/* Where there are shares, all put in, and all go through the last step, though of a reduce only the root takes anything. */
+static bool puts_in(const backend_op *op, int rank) {
+    return shm_has_shares(op) || shm_sends(op, rank);
+}
+
+static bool takes_out(const backend_op *op, int rank) {
+    return shm_has_shares(op) || shm_receives(op, rank);
 }
 
 static unsigned char *stage_of(const shm_group *shm, int rank, uint64_t chunk) {
@@ -67,7 +73,7 @@ static void set_count(shm_counter *counter, uint64_t value) {
 /* Which of the three steps can be done now, as far as `peer` is concerned. */
 static bool may_take(const shm_group *shm, const backend_op *op, const shm_op *s, int peer) {
     const shm_board *board = shm->boards[peer];
-    if (is_all_reduce(op)) return count_of(&board->combined) > s->taken;
+    if (shm_has_shares(op)) return count_of(&board->combined) > s->taken;
     return !shm_sends(op, peer) || count_of(&board->staged) > s->taken;
 }
 
@@ -94,7 +100,7 @@ static unsigned char *piece_in_stage(const shm_group *shm, const backend_op *op,
     return stage_of(shm, from, chunk) + (shm_has_slices(op) ? (size_t)to * s->chunk_bytes : 0);
 }
 
-/* Our own share of an all-reduce is read where it is. */
+/* Our own share is read where it is. */
 static void put_shares(const shm_group *shm, const backend_op *op, const shm_op *s) {
     size_t bytes = 0;
     const size_t at = chunk_span(op, s, s->staged, &bytes);
@@ -129,11 +135,11 @@ static void take_piece(const shm_group *shm, const backend_op *op, const shm_op 
 }
 
 static void put_in(shm_group *shm, const backend_op *op, shm_op *s) {
-    if (is_all_reduce(op))
+    if (shm_has_shares(op))
         put_shares(shm, op, s);
     else
         put_pieces(shm, op, s);
-    if (!shm_receives(op, shm->rank)) {
+    if (!takes_out(op, shm->rank)) {
         take_piece(shm, op, s, shm->rank, s->staged); /* a root that scatters keeps a part */
         s->taken = s->combined = s->staged + 1;
         set_count(&shm_own_board(shm)->combined, s->combined);
@@ -151,10 +157,9 @@ static void combine(shm_group *shm, const backend_op *op, shm_op *s) {
     size_t bytes = 0;
     const size_t at = chunk_span(op, s, s->combined, &bytes);
     const size_t from = border(bytes, shm->rank, shm->world_size), to = border(bytes, shm->rank + 1, shm->world_size);
-    const size_t element_bytes = ls_dtype_size(op->call.dtype);
     for (int rank = 0; rank < shm->world_size; rank++) shm->copies[rank] = stage_of(shm, rank, s->combined);
     shm->copies[shm->rank] = (char *)op->call.data + at;
-    reduce_in_place(s->kernel, element_bytes, shm->copies, shm->world_size, from, (to - from) / element_bytes);
+    shm_combine_share(shm, op, s->kernel, from, to - from);
     s->combined++;
     set_count(&shm_own_board(shm)->combined, s->combined);
     ls_point("shm.staged.combined");
@@ -185,16 +190,16 @@ static void combine_pieces(const shm_group *shm, const backend_op *op, const shm
 }
 
 static void take_out(shm_group *shm, const backend_op *op, shm_op *s) {
-    if (is_all_reduce(op)) {
-        take_shares(shm, op, s);
+    if (shm_has_shares(op)) {
+        if (shm_receives(op, shm->rank)) take_shares(shm, op, s);
     } else if (s->kernel) {
         combine_pieces(shm, op, s);
     } else {
         for (int rank = 0; rank < shm->world_size; rank++) take_piece(shm, op, s, rank, s->taken);
     }
     s->taken++;
-    if (!is_all_reduce(op)) s->combined = s->taken;
-    if (!shm_sends(op, shm->rank)) set_count(&shm_own_board(shm)->staged, s->staged = s->taken);
+    if (!shm_has_shares(op)) s->combined = s->taken;
+    if (!puts_in(op, shm->rank)) set_count(&shm_own_board(shm)->staged, s->staged = s->taken);
     set_count(&shm_own_board(shm)->combined, s->combined);
     set_count(&shm_own_board(shm)->taken, s->taken);
     ls_point("shm.staged.taken");
@@ -210,16 +215,16 @@ static bool all_allow(step_test *test, const shm_group *shm, const backend_op *o
 
 /* Which steps this rank has left, peers aside. */
 static bool has_to_take(const shm_group *shm, const backend_op *op, const shm_op *s) {
-    if (!shm_receives(op, shm->rank)) return false;
-    return s->taken < (is_all_reduce(op) ? s->combined : shm_sends(op, shm->rank) ? s->staged : s->chunk_end);
+    if (!takes_out(op, shm->rank)) return false;
+    return s->taken < (shm_has_shares(op) ? s->combined : puts_in(op, shm->rank) ? s->staged : s->chunk_end);
 }
 
 static bool has_to_combine(const backend_op *op, const shm_op *s) {
-    return is_all_reduce(op) && s->combined < s->staged;
+    return shm_has_shares(op) && s->combined < s->staged;
 }
 
 static bool has_to_put(const shm_group *shm, const backend_op *op, const shm_op *s) {
-    return s->staged < s->chunk_end && shm_sends(op, shm->rank);
+    return s->staged < s->chunk_end && puts_in(op, shm->rank);
 }
 
 /* One step a poll: the latest first, since it frees what the others wait for. */
