@@ -55,11 +55,11 @@ fuzz: ## each fuzzer for FUZZ_SECONDS (60), the coverage it reached, and proofs 
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
 	@scripts/fuzz-proof.sh
 
-bench: ## the benchmarks, side by side with what else is installed
+bench: ## the benchmarks, without assertions, side by side with what else is installed
 	@scripts/deps.sh build test
-	@$(call build,build)
+	@$(call build,build-release,-DCMAKE_BUILD_TYPE=Release)
 	@scripts/bench-peers.sh --installed build-peers
-	@build/bin/lockstep bench all-reduce --ranks 2
+	@build-release/bin/lockstep bench all-reduce --ranks 2
 
 bench-peers: ## installs what `lockstep bench all-reduce` is measured beside into build-peers (from PyPI: some GB)
 	@scripts/deps.sh build test
