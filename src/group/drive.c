@@ -181,8 +181,8 @@ static backend_progress step_mail(ls_group *group, wait_state *waited, bool yiel
 ls_status drive_alone(ls_group *group, backend_op *op) {
     LS_ASSERT_DRIVER(group);
     op->number = ++group->launched;
-    op->record = flight_begin(&group->flight, op, 0);
     group->backend->start(group->state, op);
+    op->record = flight_begin(&group->flight, op, 0); /* while our part travels */
     wait_state waited = {0};
     backend_progress progress = BACKEND_PENDING;
     while (progress != BACKEND_DONE && progress != BACKEND_FAILED)

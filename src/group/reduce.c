@@ -63,7 +63,8 @@ void reduce_into(const reduce_kernel *kernel, size_t element_bytes, void *const 
 #define LINE_BYTES 64
 #define AHEAD_BYTES ((size_t)1024)
 
-static void fetch_for_writing(char *at, size_t bytes) {
+void fetch_for_writing(void *from, size_t bytes) {
+    char *at = from;
     for (size_t line = 0; line < bytes; line += LINE_BYTES) {
 #if defined(__x86_64__)
         __asm__ volatile("prefetchw %0" : : "m"(at[line])); /* the compiler's own builtin would fetch for reading */

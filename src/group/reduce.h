@@ -29,6 +29,9 @@ void reduce_in_place(const reduce_kernel *kernel, size_t element_bytes, void *co
 void reduce_into(const reduce_kernel *kernel, size_t element_bytes, void *const *sources, int source_count,
                  size_t offset_bytes, size_t count, void *into);
 
+/* Starts to fetch `bytes` bytes, as what is about to be written: peers' caches let go of their copies. Waits for nothing. */
+void fetch_for_writing(void *from, size_t bytes);
+
 /* memcpy into memory whose lines a peer's cache holds: fetched for writing ahead of the stores, many at a time, where the
  * stores by themselves would wait for one line after the other. */
 void copy_for_peers(void *into, const void *from, size_t bytes);

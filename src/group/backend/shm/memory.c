@@ -63,6 +63,7 @@ ls_status shm_allocate(void *state, size_t bytes, void **result) {
     ls_mutex_lock(&shm->lock);
     memory->next = shm->memories;
     shm->memories = memory;
+    atomic_fetch_add_explicit(&shm->memories_changed, 1, memory_order_relaxed);
     ls_mutex_unlock(&shm->lock);
     *result = shm_memory_copy(memory, shm->rank);
     return LS_OK;
@@ -76,6 +77,7 @@ void shm_release(void *state, void *base) {
         if (shm_memory_copy(*link, shm->rank) != base) continue;
         found = *link;
         *link = found->next;
+        atomic_fetch_add_explicit(&shm->memories_changed, 1, memory_order_relaxed);
         break;
     }
     ls_mutex_unlock(&shm->lock);
@@ -90,16 +92,34 @@ void shm_release_all(shm_group *shm) {
     }
 }
 
-shm_memory *shm_memory_find(shm_group *shm, const void *data, size_t bytes, uint64_t *offset) {
-    *offset = 0;
-    ls_mutex_lock(&shm->lock);
-    shm_memory *memory = shm->memories;
-    for (; memory; memory = memory->next) {
-        const uintptr_t base = (uintptr_t)shm_memory_copy(memory, shm->rank), at = (uintptr_t)data;
-        if (at < base || at - base > memory->bytes || bytes > memory->bytes - (at - base)) continue;
-        *offset = at - base;
-        break;
+static bool lies_in(uintptr_t base, size_t whole, uintptr_t at, size_t bytes) {
+    return at >= base && at - base <= whole && bytes <= whole - (at - base);
+}
+
+/* Under the lock, whose change it notes. */
+static shm_recent search(const shm_group *shm, uintptr_t at, size_t bytes) {
+    shm_recent found = {.change = atomic_load_explicit(&shm->memories_changed, memory_order_relaxed)};
+    for (shm_memory *memory = shm->memories; memory && !found.memory; memory = memory->next) {
+        const uintptr_t base = (uintptr_t)shm_memory_copy(memory, shm->rank);
+        if (!lies_in(base, memory->bytes, at, bytes)) continue;
+        found.memory = memory;
+        found.base = base;
+        found.bytes = memory->bytes;
     }
-    ls_mutex_unlock(&shm->lock);
-    return memory;
+    return found;
+}
+
+shm_memory *shm_memory_find(shm_group *shm, const void *data, size_t bytes, uint64_t *offset) {
+    const uintptr_t at = (uintptr_t)data;
+    shm_recent *recent = &shm->recent;
+    *offset = 0;
+    /* Relaxed: whoever posts after an allocation or a release has seen it, and so have we, who see the post. */
+    if (recent->change != atomic_load_explicit(&shm->memories_changed, memory_order_relaxed) ||
+        !lies_in(recent->base, recent->bytes, at, bytes)) {
+        ls_mutex_lock(&shm->lock);
+        *recent = search(shm, at, bytes);
+        ls_mutex_unlock(&shm->lock);
+    }
+    if (recent->memory) *offset = at - recent->base;
+    return recent->memory;
 }

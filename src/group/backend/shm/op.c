@@ -22,7 +22,7 @@
 /* Whether the data may travel with the call, or only where it lies. In memory of the group a second meeting soon costs less
  * than everyone reading everything; ordinary memory would have to be staged. Measured, for two ranks (bench all-reduce);
  * what everyone reads grows with the number of ranks. Where ranks share processors, a second meeting costs everyone's turns. */
-#define SMALL_IN_GROUP_BYTES 512
+#define SMALL_IN_GROUP_BYTES 1024
 #define SMALL_IN_GROUP_SHARED_BYTES 4096
 
 static bool fits(const shm_group *shm, const backend_op *op) {
@@ -170,6 +170,17 @@ static bool have_all_sent_data(const shm_group *shm, const backend_op *op) {
     return true;
 }
 
+/* Who has published this operation is done with the one before, whose slot the next one takes. Its lines are still in the
+ * peers' caches: asked for now, they are ours when the next call is published, which likely is as long as this one. So are
+ * those of `finished`, by the time that this operation gets there. */
+static void ask_for_lines(const shm_group *shm, const backend_op *op) {
+    shm_slot *next = shm_slot_of(shm, shm->rank, op->number + 1);
+    const bool with_data = shm_slot_of(shm, shm->rank, op->number)->what & WITH_DATA;
+    const size_t payload = with_data ? shm_sent_bytes(shm, op, shm->rank) : sizeof(shm_place);
+    fetch_for_writing(next, offsetof(shm_slot, payload) + payload);
+    fetch_for_writing(&shm_own_board(shm)->finished, sizeof(uint64_t));
+}
+
 static backend_progress meet(shm_group *shm, backend_op *op) {
     shm_op *s = shm_op_of(op);
     /* Acquire: the calls and data that stand before the number. */
@@ -185,6 +196,7 @@ static backend_progress meet(shm_group *shm, backend_op *op) {
     }
     if (check_ranks(shm, op) == BACKEND_FAILED || check_counts(shm, op) == BACKEND_FAILED) return BACKEND_FAILED;
     ls_point("shm.meeting.met");
+    ask_for_lines(shm, op);
 
     if (have_all_sent_data(shm, op)) {
         shm_small_finish(shm, op);

@@ -32,6 +32,14 @@ static inline char *shm_memory_copy(const shm_memory *memory, int rank) {
     return (char *)memory->segment->base + (size_t)rank * memory->stride;
 }
 
+/* The memory that was found last, and where it lies on this rank: as long as none came or went since, it is still there. */
+typedef struct shm_recent {
+    shm_memory *memory;
+    uintptr_t base;
+    size_t bytes;
+    uint64_t change;
+} shm_recent;
+
 /* A rank's view of its group. Whoever drives the group (group/group.h) calls `start`, `poll`, `examine` and `sleep`; fields
  * without a note are fixed before the group is handed out. */
 typedef struct shm_group {
@@ -50,7 +58,9 @@ typedef struct shm_group {
     uint64_t chunks; /* staged so far by this group, the same on all ranks; the driver's */
     ls_mutex lock;   /* guards memories */
     shm_memory *memories;
-    struct shm_mail *mail; /* [world_size]; the driver's */
+    _Atomic uint64_t memories_changed; /* how often: under the lock, read by all */
+    shm_recent recent;                 /* the driver's */
+    struct shm_mail *mail;             /* [world_size]; the driver's */
 } shm_group;
 
 typedef enum shm_phase { SHM_MEETING, SHM_COMBINING, SHM_COPYING, SHM_FINISHING, SHM_STAGING } shm_phase;
