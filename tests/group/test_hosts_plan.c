@@ -283,7 +283,7 @@ static void run_piece(const piece *p) {
 /* Element i of what `rank` should have. */
 static void expect(const piece *p, int rank, size_t i, void *into) {
     uint64_t elements[MOST_RANKS] = {0};
-    const void *sources[MOST_RANKS] = {NULL};
+    const void *sources[MOST_RANKS] = {elements};
     const size_t index = p->kind == GROUP_REDUCE_SCATTER ? (size_t)rank * p->whole + i : i;
     const bool is_untouched = p->kind == GROUP_REDUCE && rank != p->root;
     if (p->kind == GROUP_ALL_GATHER) {
@@ -435,10 +435,11 @@ static void a_barrier_waits_for_every_rank(void **state) {
 static void compare_with_pieces(piece p) {
     static const size_t borders[] = {0, 1, 700, 2001};
     const size_t size = ls_dtype_size(p.dtype);
+    const int ranks = world.world_size;
     char *whole[MOST_RANKS];
     p.whole = p.count = borders[3];
     run_piece(&p);
-    for (int rank = 0; rank < world.world_size; rank++) {
+    for (int rank = 0; rank < ranks; rank++) {
         whole[rank] = malloc(p.count * size);
         memcpy(whole[rank], world.players[rank].call.data, p.count * size);
         if (p.kind == GROUP_ALL_REDUCE) assert_memory_equal(whole[rank], whole[0], p.count * size);
@@ -447,10 +448,10 @@ static void compare_with_pieces(piece p) {
         p.at = borders[i];
         p.count = borders[i + 1] - borders[i];
         run_piece(&p);
-        for (int rank = 0; rank < world.world_size; rank++)
+        for (int rank = 0; rank < ranks; rank++)
             assert_memory_equal(world.players[rank].call.data, whole[rank] + p.at * size, p.count * size);
     }
-    for (int rank = 0; rank < world.world_size; rank++) free(whole[rank]);
+    for (int rank = 0; rank < ranks; rank++) free(whole[rank]);
 }
 
 static void a_message_has_the_same_bits_in_one_piece_and_in_several(void **state) {

@@ -18,7 +18,7 @@ static void load(const group_call *call, void *into, const void *from, size_t co
 }
 
 static size_t matrix_row(const hosts_place *place, int rank) {
-    return (size_t)(place->index_of[rank] * place->host_count + place->host_of[rank]);
+    return (size_t)place->index_of[rank] * (size_t)place->host_count + (size_t)place->host_of[rank];
 }
 
 static void move_row(const hosts_place *place, const hosts_step *step, int rank) {
