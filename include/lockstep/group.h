@@ -76,7 +76,7 @@ LS_API ls_status ls_group_open(ls_group **group, const ls_group_options *options
 
 /* Leaves the group: local, never waits for peers, whose next operation fails with "rank N left". Pending work of this
  * rank ends with LS_ERR_ABORTED; memory of ls_group_alloc goes. A wrap or a reducer goes on: it has a duplicate of its
- * own. */
+ * own. Other threads may be waiting for the group's work, or aborting it; none may be in another call on it. */
 LS_API void ls_group_close(ls_group **group);
 
 /* The calling rank, 0 to world size - 1, and the number of ranks. Fixed for the group's life; any thread. */

@@ -26,6 +26,9 @@ typedef struct wait_state {
     int64_t since_ns; /* 0: the clock was not read yet */
 } wait_state;
 
+/* Release: the next driver sees all that we did. Then each side makes a barrier between its own word and the look at the
+ * other's: we let go, then look who waits (group_await_driver) and who sleeps (a peer, in the backend), so that nobody sleeps
+ * on what has happened already. Whoever drives next may be closing the group: it waits for us, as far as we are `inside`. */
 void group_stop_driving(ls_group *group) {
     LS_ASSERT_DRIVER(group);
     atomic_store_explicit(&group->driver, 0, memory_order_release);
@@ -34,6 +37,8 @@ void group_stop_driving(ls_group *group) {
     group->backend->nudge(group->state);
 }
 
+/* The other side of that: we count ourselves, then look. `event` is read before we look: if it moves from then on, we do not
+ * sleep. No wake is left to the slice; it bounds what a fault of ours would cost. */
 void group_await_driver(ls_group *group, const ls_work *work, int64_t deadline_ns) {
     atomic_fetch_add(&group->waiters, 1);
     ls_full_barrier();
@@ -136,6 +141,7 @@ static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_stat
     if (call_is_message(&op->call) && atomic_load_explicit(&group->first, memory_order_acquire)) return BACKEND_PENDING;
     const ls_status status = group->backend->examine(group->state, op);
     if (status != LS_OK) return judge(group, op, status);
+    /* And who loses the group, or (of the progress thread) wants to drive: all look after the bell was read. */
     if (atomic_load_explicit(&group->is_lost, memory_order_acquire)) return BACKEND_FAILED;
     if (yields && atomic_load(&group->waiters)) return BACKEND_PENDING;
     /* Their peers ring bells of their own: so the sleep is short. */
@@ -191,7 +197,7 @@ ls_status drive_alone(ls_group *group, backend_op *op) {
     return progress == BACKEND_DONE ? LS_OK : ls_error_raise(&group->failure);
 }
 
-/* The operation at the head of the queue, started; NULL when there is none. */
+/* The operation at the head of the queue, started by whoever drives first, gone on with by the next; NULL: there is none. */
 static ls_work *head(ls_group *group) {
     LS_ASSERT_DRIVER(group);
     if (group->current) return group->current;
@@ -213,6 +219,7 @@ static void fail_queue(ls_group *group) {
 bool drive_queue(ls_group *group, const ls_work *until, int64_t deadline_ns) {
     wait_state waited = {0};
     for (;;) {
+        /* The progress thread makes way for who waits to drive: it sees them here or, before it sleeps, in wait_a_little. */
         if (until ? work_is_complete(until) : atomic_load(&group->waiters) > 0) return true;
         if (atomic_load_explicit(&group->is_lost, memory_order_acquire)) {
             fail_queue(group);
@@ -220,6 +227,7 @@ bool drive_queue(ls_group *group, const ls_work *until, int64_t deadline_ns) {
         }
         ls_work *work = head(group);
         if (!work && !group_has_mail(group)) return true;
+        /* Messages are polled beside a collective; by themselves they are waited for in the name of the first. */
         const backend_progress progress = work ? step(group, &work->op, &waited, until == NULL, deadline_ns)
                                                : step_mail(group, &waited, until == NULL, deadline_ns);
         if (work && progress == BACKEND_DONE) {

@@ -34,7 +34,8 @@ ls_status group_check(ls_group *group) {
     return group_check_thread(group);
 }
 
-/* Makes this thread's last error the failure, if there is none yet. */
+/* Makes this thread's last error the failure, if there is none yet. Release: who sees that the group is lost may read why,
+ * without the lock, since it does not change again. */
 static bool keep_failure(ls_group *group, ls_status status) {
     ls_mutex_lock(&group->lock);
     const bool is_first = !atomic_load_explicit(&group->is_lost, memory_order_relaxed);
@@ -91,6 +92,7 @@ static void free_group(ls_group *group) {
     ls_free(group);
 }
 
+/* Acquire and release: who frees the group comes after all that others did with it. */
 void group_drop_user(ls_group *group) {
     if (atomic_fetch_sub_explicit(&group->users, 1, memory_order_acq_rel) == 1) free_group(group);
 }
@@ -269,6 +271,7 @@ static void close_for_good(ls_group *group) {
     }
     take_over(group);
     progress_stop(group);
+    /* From here on nobody new finds it: others.c counts itself inside under this lock. */
     ls_live_lock();
     ls_live_remove(&group->live);
     ls_live_unlock();

@@ -33,7 +33,8 @@ static ls_status check_all(ls_group *group, const many *all) {
     return LS_OK;
 }
 
-/* A chain of works; the last is held for the caller. All or none. */
+/* A chain of works; the last is held for the caller. All or none: what was taken goes back, so that a rank that lacks memory
+ * posts nothing. */
 static ls_status take_chain(ls_group *group, const many *all, ls_work **first, ls_work **last) {
     for (int i = 0; i < all->n; i++) {
         const group_call call = call_of(all, i);

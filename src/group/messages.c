@@ -1,5 +1,9 @@
 /* messages.c: send and receive beside the queue of collectives: each message is begun when it is posted, and whoever drives
- * the group polls all of them, so that none waits for another or for a collective. */
+ * the group polls all of them, so that none waits for another or for a collective.
+ *
+ * There are two lists: `mail_posted`, under the lock, where any thread appends; and `mail`, the driver's alone, to which it
+ * moves what was posted. `mail_count` counts both, so that a driver without messages looks at one word. A driver that sleeps
+ * is woken for what is posted (post_begin); it looks at the count after it has read its bell. */
 #include "group/group.h"
 
 #include "base/clock.h"
@@ -23,6 +27,7 @@ static void append(ls_work *work) {
     ls_work **link = &group->mail_posted;
     while (*link) link = &(*link)->next;
     *link = work;
+    /* Release: whoever sees the count finds the message. */
     atomic_fetch_add_explicit(&group->mail_count, 1, memory_order_release);
     ls_mutex_unlock(&group->lock);
 }
@@ -90,6 +95,7 @@ void mail_complete(ls_work **link, ls_status status) {
     ls_work *work = *link;
     LS_ASSERT_DRIVER(work->group);
     *link = work->next;
+    /* Relaxed: only drivers take messages off, one after the other. */
     atomic_fetch_sub_explicit(&work->group->mail_count, 1, memory_order_relaxed);
     work_end(work, status);
 }

@@ -16,7 +16,8 @@ static bool has_work(const ls_group *group) {
     return atomic_load_explicit(&group->first, memory_order_acquire) != NULL || group_has_mail(group);
 }
 
-/* Sleeps until something is posted. */
+/* Sleeps until something is posted. We say that we sleep, then look for work; who posts does so, then looks whether we sleep
+ * (progress_notice), each with a barrier in between. Closing advances the word whether we sleep or not. */
 static void sleep_idle(ls_group *group) {
     const uint32_t seen = atomic_load_explicit(&group->posted, memory_order_acquire);
     atomic_store_explicit(&group->progress_sleeps, true, memory_order_relaxed);
@@ -37,6 +38,7 @@ static void run(void *argument) {
             sleep_idle(group);
             moment_ns = shortest_ns;
         }
+        /* Hints, all relaxed: read wrong, they make us early or late by a moment. */
         const uint64_t turns = atomic_load_explicit(&group->turns, memory_order_relaxed);
         const uint32_t seen = atomic_load_explicit(&group->posted, memory_order_acquire);
         ls_word_wait(&group->posted, seen, ls_now_ns() + moment_ns);
@@ -53,6 +55,7 @@ static void run(void *argument) {
     }
 }
 
+/* Under the lock, so that two first calls start one thread. It takes no lock of ours before it runs. */
 ls_status progress_start(ls_group *group) {
     ls_status status = LS_OK;
     ls_mutex_lock(&group->lock);
@@ -66,6 +69,7 @@ void progress_notice(ls_group *group) {
     if (atomic_load_explicit(&group->progress_sleeps, memory_order_relaxed)) ls_word_advance(&group->posted);
 }
 
+/* The caller has the driver for good: so the thread is not driving, and cannot begin to. */
 void progress_stop(ls_group *group) {
     atomic_store_explicit(&group->is_closing, true, memory_order_release);
     ls_word_advance(&group->posted);

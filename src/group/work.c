@@ -1,4 +1,11 @@
-/* work.c: operations in the queue, taken from a pool, so that a training loop allocates nothing once it has warmed up. */
+/* work.c: operations in the queue, taken from a pool, so that a training loop allocates nothing once it has warmed up.
+ *
+ *           work_take       work_append (many at once: a chain)      work_begin            work_complete, mail_complete
+ *   pool -------------> taken --------------------------> queued -------------> begun --------------------------> complete
+ *   complete ---- both holders have let go (work_drop) ----> pool
+ *
+ * Until it is appended a work is the poster's; then the queue's links are the lock's, `op` the driver's. What a waiter reads
+ * stands before `is_complete`. Of the two holders one is the queue, one the user's handle; the last gives it back. */
 #include "group/group.h"
 
 #include "base/clock.h"
@@ -51,6 +58,7 @@ ls_status work_take(ls_group *group, const group_call *call, ls_work **result) {
     }
     atomic_init(&work->is_complete, false);
     atomic_init(&work->holders, 2);
+    /* Relaxed: the caller's handle keeps the group meanwhile. */
     atomic_fetch_add_explicit(&group->users, 1, memory_order_relaxed);
     *result = work;
     return LS_OK;
@@ -61,7 +69,7 @@ void work_append(ls_work *first, ls_work *last) {
     ls_mutex_lock(&group->lock);
     if (group->tail)
         group->tail->next = first;
-    else
+    else /* release: drivers read it without the lock */
         atomic_store_explicit(&group->first, first, memory_order_release);
     group->tail = last;
     ls_mutex_unlock(&group->lock);
@@ -85,6 +93,7 @@ void work_end(ls_work *work, ls_status status) {
         flight_end(&group->flight, work->op.record, work->op.start_ns, work->end_ns, status == LS_OK);
     work->status = status;
     atomic_store_explicit(&work->is_complete, true, memory_order_release);
+    /* A waiter counts itself, then looks whether its work is complete (group_await_driver). */
     ls_full_barrier();
     if (atomic_load_explicit(&group->waiters, memory_order_relaxed)) ls_word_advance(&group->event);
     work_drop(work);
@@ -103,7 +112,7 @@ void work_drop(ls_work *work) {
     ls_group *group = work->group;
     ls_free(work->counts);
     give_to_pool(group, work);
-    group_drop_user(group);
+    group_drop_user(group); /* last: the pool's memory goes with the group's */
 }
 
 ls_status work_fill_pool(ls_group *group, int count) {
@@ -139,6 +148,7 @@ static ls_status await(ls_work *work, int64_t timeout_ms) {
     ls_group *group = work->group;
     const int64_t deadline_ns = timeout_ms > 0 ? ls_deadline_after_ms(timeout_ms) : LS_DEADLINE_NEVER;
     while (!work_is_complete(work)) {
+        /* Whoever finds nobody driving drives, what was posted earlier first; the others sleep until it stops. */
         if (group_try_drive(group)) {
             drive_queue(group, work, deadline_ns);
             group_stop_driving(group);

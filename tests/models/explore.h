@@ -9,9 +9,9 @@
  * other places that were made earlier; a release store (an unlock too) leaves it after all of them. Loads look into the
  * thread's own buffer first. A full barrier, and an exchange or addition that releases, wait until the buffer is empty; one
  * that only acquires does not. An addition leaves through the buffer too, and nobody else changes the place meanwhile: so
- * later loads may be taken before it is seen, as on arm64. That is weaker than x86-64 and as weak as arm64 where stores are concerned. What it leaves
- * out: loads that are taken earlier than they stand; and memory that is not atomic, which locks and the driver's flag guard, is
- * seen at once (ThreadSanitizer looks at those).
+ * later loads may be taken before it is seen, as on arm64. That is weaker than x86-64 and as weak as arm64 where stores are
+ * concerned. What it leaves out: loads that are taken earlier than they stand; the advance of a word is a full barrier; and
+ * memory that is not atomic, which locks and the driver's flag guard, is seen at once (ThreadSanitizer looks at that).
  *
  * What is found:
  *   a claim (explore_claim) that does not hold, and memory used after it was freed;

@@ -54,7 +54,7 @@ bool ranks_are_done(void);
 /* And this group's memory is free. */
 bool ranks_have_freed(const ls_group *group);
 
-/* --- between library.c and ranks.c -------------------------------------------------------------------------------------------------------- */
+/* --- between library.c and ranks.c ------------------------------------------------------------------------------------ */
 
 void *ranks_take_block(size_t bytes);
 /* The list of live groups; who waits polls others. */

@@ -157,8 +157,8 @@ static void no_order_of_waits_in_two_groups_hangs(void **state) {
     assert_shown(&two_groups);
 }
 
-/* Each step of the hand-over, and a scene that misses it. Not among them: the wake of a driver who sleeps in the backend (shm_wake),
- * without which a waiter comes to drive later, but comes. */
+/* Each step of the hand-over, and a scene that misses it. Not among them: the wake of a driver who sleeps in the backend
+ * (shm_wake), without which a waiter comes to drive later, but comes; test_closing.c and test_messages.c need it. */
 static const needed_step steps[] = {
     {{"group_try_drive", "exchange", "driver"}, &two_callers},
     {{"group_stop_driving", "barrier", NULL}, &two_callers},
