@@ -46,7 +46,7 @@ typedef struct line {
 typedef struct walker {
     ls_group *group;
     int rank, world_size;
-    bool adds_in_any_order;
+    bool adds_in_any_order, adds_by_host;
     size_t most_bytes;       /* of what a rank sends or receives */
     char *shared, *ordinary; /* [2 * most_bytes]: what is sent, then what is received */
     char *sent[MOST_RANKS];  /* what each rank sends, as far as this rank needs it */
@@ -147,25 +147,31 @@ static size_t expect(const walker *self, const line *at) {
 /* --- what may round differently -------------------------------------------------------------------------------------- */
 
 static bool rounds_differently(const walker *self, const line *at) {
-    const bool is_float = at->dtype == LS_F32 || at->dtype == LS_F64;
+    const bool is_wide = at->dtype == LS_F32 || at->dtype == LS_F64;
+    const bool is_short = at->dtype == LS_F16 || at->dtype == LS_BF16;
     const bool adds = at->op == LS_SUM || at->op == LS_PRODUCT || at->op == LS_AVERAGE;
-    return self->adds_in_any_order && is_float && adds && (at->kind == ALL_REDUCE || at->kind == REDUCE);
+    if (self->adds_by_host) return (is_wide || is_short) && adds && combines(at->kind);
+    return self->adds_in_any_order && is_wide && adds && (at->kind == ALL_REDUCE || at->kind == REDUCE);
 }
 
 static double value_of(const line *at, const char *data, size_t i) {
     double wide = 0;
     float narrow = 0;
     if (at->dtype == LS_F64) return memcpy(&wide, data + i * sizeof wide, sizeof wide), wide;
+    if (at->dtype != LS_F32) return (double)decode_float(data + i * sizeof(uint16_t), at->dtype);
     return memcpy(&narrow, data + i * sizeof narrow, sizeof narrow), (double)narrow;
 }
 
-/* Rounding is relative to what was added up, or to the product. */
+/* Rounding is relative to what was added up, or to the product; of 16 bits, also by a last place of the result. */
 static bool is_near(const walker *self, const line *at, const char *result, size_t i) {
     const double found = value_of(at, result, i), wanted = value_of(at, self->expected, i);
+    const double last_place = at->dtype == LS_F16 ? 0x1p-10 : at->dtype == LS_BF16 ? 0x1p-7 : 0;
     double scale = fabs(wanted);
+    if (found == wanted) return true;
     for (int from = 0; from < self->world_size && at->op != LS_PRODUCT; from++)
-        scale += fabs(value_of(at, self->sent[from], i));
-    return fabs(found - wanted) <= (at->dtype == LS_F64 ? 1e-14 : 2e-6) * scale;
+        scale += fabs(value_of(at, received(self, at, from), i));
+    return fabs(found - wanted) <= (at->dtype == LS_F64 ? 1e-14 : 2e-6) * scale + last_place * fabs(wanted) +
+                                       (at->dtype == LS_F16 ? 0x1p-24 : 0);
 }
 
 static bool is_right(const walker *self, const line *at, const char *result, size_t bytes) {
@@ -344,7 +350,8 @@ static walker walker_of(ls_group *group, const table_plan *plan) {
     return (walker){.group = group,
                     .rank = ls_group_rank(group),
                     .world_size = ls_group_world_size(group),
-                    .adds_in_any_order = plan->adds_in_any_order};
+                    .adds_in_any_order = plan->adds_in_any_order,
+                    .adds_by_host = plan->adds_by_host};
 }
 
 bool table_walk(ls_group *group, const table_plan *plan, table_coverage *covered) {

@@ -21,6 +21,7 @@ typedef struct table_plan {
     int turn;
     int every;              /* runs one of so many lines; 0: all */
     bool adds_in_any_order; /* sums and products of f32 and f64 may round differently, as MPI's do */
+    bool adds_by_host;      /* those of all floats may, and of reduce-scatters: inside hosts first, then over hosts */
 } table_plan;
 
 /* Adds to `covered` what it met, unless that is NULL. Returns false, behind a sentence on stderr, when a result is wrong. */
