@@ -11,6 +11,8 @@ static bool was_met;
 
 static uint32_t (*edges)[2];
 static size_t edge_count, edge_room;
+static bool *is_hopeful; /* of each state: it is an end; then, a way leads from it to one */
+static size_t hopeful_room;
 
 /* --- steps -------------------------------------------------------------------------------------------------------------- */
 
@@ -73,13 +75,12 @@ static bool visit(uint32_t state, explore_result *result) {
     return has_choice;
 }
 
-static void visit_all(const explore_scene *scene, explore_result *result, bool **is_end) {
-    size_t room = 0;
+static void visit_all(const explore_scene *scene, explore_result *result) {
     for (uint32_t state = 0; state < states_count() && !result->is_violated; state++) {
-        *is_end = grow(*is_end, &room, state, sizeof(bool));
+        is_hopeful = grow(is_hopeful, &hopeful_room, state, sizeof(bool));
         states_restore(state, -1);
-        (*is_end)[state] = scene->is_end();
-        if (!visit(state, result) && !(*is_end)[state]) report(result, "nobody can go on", true, state, -1);
+        is_hopeful[state] = scene->is_end();
+        if (!visit(state, result) && !is_hopeful[state]) report(result, "nobody can go on", true, state, -1);
         if (states_count() > scene->most_states && !result->is_violated) {
             result->is_violated = true;
             snprintf(result->text, sizeof result->text, "more than %zu states", scene->most_states);
@@ -95,8 +96,8 @@ static void *take_numbers(size_t count) {
     return numbers;
 }
 
-/* The first state from which no way leads to an end; the number of states when there is none. `is_hopeful` comes as the ends. */
-static size_t find_hopeless(bool *is_hopeful) {
+/* The first state from which no way leads to an end; the number of states when there is none. */
+static size_t find_hopeless(void) {
     const size_t count = states_count();
     uint32_t *begin = take_numbers(count + 2), *sources = take_numbers(edge_count + 1),
              *queue = take_numbers(count + 1);
@@ -106,7 +107,6 @@ static size_t find_hopeless(bool *is_hopeful) {
     for (size_t i = 2; i < count + 2; i++) begin[i] += begin[i - 1];
     for (size_t i = 0; i < edge_count; i++) sources[begin[edges[i][1] + 1]++] = edges[i][0];
     for (size_t i = 0; i < count; i++)
-        /* Set for all when they were visited. NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Branch) */
         if (is_hopeful[i]) queue[queued++] = (uint32_t)i;
     for (size_t next = 0; next < queued; next++)
         for (uint32_t i = begin[queue[next]]; i < begin[queue[next] + 1]; i++)
@@ -133,7 +133,6 @@ static void forget(void) {
 }
 
 void explore(const explore_scene *scene, const explore_mutation *mutation, explore_result *result) {
-    bool *is_hopeful = NULL;
     memset(result, 0, sizeof *result);
     forget();
     left_out = mutation;
@@ -141,11 +140,10 @@ void explore(const explore_scene *scene, const explore_mutation *mutation, explo
     states_add_memory(threads, sizeof threads);
     memory_begin();
     states_begin();
-    visit_all(scene, result, &is_hopeful);
+    visit_all(scene, result);
     result->states = states_count();
     if (!result->is_violated) {
-        const size_t hopeless = find_hopeless(is_hopeful);
+        const size_t hopeless = find_hopeless();
         if (hopeless < result->states) report(result, "from here no end is reached", true, (uint32_t)hopeless, -1);
     }
-    free(is_hopeful);
 }

@@ -54,7 +54,8 @@ static ls_status raise_quietly(const ls_error *error) {
 #define ls_yield() ls_spin_hint()
 /* Less than nothing, so that no spin lasts, and slices can be told from each other. */
 #undef LS_NS_PER_MS
-#define LS_NS_PER_MS INT64_C(-1)
+#define LS_NS_PER_MS a_millisecond
+static int64_t a_millisecond = -1;
 
 /* Of the sleeps with a limit only those come to it that are there to: short ones, beside other groups that have bells of their
  * own; and the progress thread's moment, but not its idle sleep. */
