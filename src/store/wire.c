@@ -181,10 +181,11 @@ ls_status store_inbox_next(store_inbox *inbox, store_frame *frame) {
     if (!peek_head(inbox, &frame->head)) return LS_END;
     const store_head *head = &frame->head;
     LS_TRY(check_head(head));
-    if (inbox->end - inbox->start < frame_bytes(head)) {
-        if (inbox->descriptor_count <= head->descriptor_count) return LS_END;
+    /* Descriptors come with a byte of their frame: what this one does not announce, one behind it has to. */
+    const size_t held = inbox->end - inbox->start;
+    if (held <= frame_bytes(head) && inbox->descriptor_count > head->descriptor_count)
         return ls_fail(LS_ERR_FORMAT, "descriptors came over the store's connection that no frame announces");
-    }
+    if (held < frame_bytes(head)) return LS_END;
     const unsigned char *at = inbox->bytes + inbox->start + sizeof *head;
     frame->key = "";
     if (head->key_bytes > 0) {

@@ -83,7 +83,7 @@ static void frames_that_lie_end_their_connection_and_no_other(void **state) {
 static void send_with_descriptors(int connected, const void *bytes, size_t count, int descriptor, int times) {
     union {
         struct cmsghdr aligned;
-        char bytes[CMSG_SPACE(sizeof(int) * 64)];
+        char bytes[CMSG_SPACE(sizeof(int) * (STORE_MOST_DESCRIPTORS + 1))];
     } control = {0};
     struct iovec vector = {.iov_base = (void *)bytes, .iov_len = count};
     struct msghdr header = {.msg_iov = &vector,
@@ -108,15 +108,20 @@ static void descriptors_that_nobody_announced_are_closed_with_their_connection(v
         send_with_descriptors(connected, &head, sizeof head, ends[1], times);
         assert_hung_up(connected);
     }
-    /* More than the frame says, of which the kernel lets through what it says. */
-    const store_head eight = {
-        .magic = STORE_FRAME_MAGIC, .id = 1, .code = STORE_SET_DESCRIPTORS, .key_bytes = 2, .descriptor_count = 8};
-    unsigned char frame[sizeof eight + 2] = {0};
-    memcpy(frame, &eight, sizeof eight);
-    frame[sizeof eight] = 'k';
-    const int connected = connect_raw();
-    send_with_descriptors(connected, frame, sizeof frame, ends[1], 9);
-    assert_hung_up(connected);
+    /* One more than a whole frame says, and than the kernel lets through. */
+    for (int says = 8; says <= STORE_MOST_DESCRIPTORS; says += STORE_MOST_DESCRIPTORS - 8) {
+        const store_head more = {.magic = STORE_FRAME_MAGIC,
+                                 .id = 1,
+                                 .code = STORE_SET_DESCRIPTORS,
+                                 .key_bytes = 2,
+                                 .descriptor_count = (uint16_t)says};
+        unsigned char frame[sizeof more + 2] = {0};
+        memcpy(frame, &more, sizeof more);
+        frame[sizeof more] = 'k';
+        const int connected = connect_raw();
+        send_with_descriptors(connected, frame, sizeof frame, ends[1], says + 1);
+        assert_hung_up(connected);
+    }
     /* Also those that come through the door without being a connection. */
     send_with_descriptors(the_server.door, "+", 1, ends[1], 1);
     send_with_descriptors(the_server.door, "+", 1, ends[1], 9);
