@@ -25,7 +25,7 @@ leave_out() {
     done
 }
 leave_out 'starts programs by exec, which hands them to a kernel of another processor' \
-    'launch[.].*' 'ranks[.].*' 'faults[.].*' 'tools[.].*' 'examples[.].*' 'mpi[.].*' 'rendezvous[.].*'
+    'launch[.].*' 'ranks[.].*' 'faults[.].*' 'tools[.].*' 'examples[.].*' 'mpi[.].*' 'rendezvous[.].*' 'hosts[.].*'
 leave_out 'reads sources and what is installed, the same on every processor' 'structure[.].*'
 leave_out 'builds with the compiler of this machine' 'group[.]race'
 
