@@ -6,7 +6,8 @@
  * descriptors in /proc; when the command ends, however it ends, the pipes close and so do the ranks.
  *
  *   order    WAY BYTES IS_FRESH OPERATIONS COMPUTE_US, to every rank
- *   answer   of rank 0: "= IMPL|VERSION" once it is ready, then "MEDIAN_US BEST_US" after each round, or "! WHY"
+ *   answer   of rank 0: "= IMPL|VERSION" once it is ready, then "MEDIAN_US BEST_US" after each round; of the others "done", so
+ *            that none still works when the next contender's turn comes; of any, "! WHY"
  *
  * An operation is timed by itself, from call to return. "Fresh": every rank has just written its whole buffer, as after a
  * backward pass; the writing is not timed.                                                                            */
@@ -37,7 +38,7 @@ typedef struct bench_rank {
     float *(*data)(void *context, const bench_order *order);           /* at least `bytes` of it */
     int (*call)(void *context, const bench_order *order, float *data); /* 0: the sums are there */
     FILE *orders;
-    int answers;      /* rank 0's */
+    int answers;      /* one pipe of all ranks: lines are short enough to stay whole */
     int64_t clock_ns; /* between two readings of the clock with nothing in between */
     int64_t samples[BENCH_MOST_OPERATIONS];
 } bench_rank;
@@ -63,7 +64,7 @@ static inline void bench_bind(int rank, int ranks) {
 }
 
 static inline void bench_answer(const bench_rank *self, const char *text) {
-    if (self->rank == 0 && write(self->answers, text, strlen(text)) < 0) exit(1); /* the command has ended */
+    if (write(self->answers, text, strlen(text)) < 0) exit(1); /* the command has ended */
 }
 
 static inline int bench_by_value(const void *a, const void *b) {
@@ -107,7 +108,7 @@ static inline int bench_serve(bench_rank *self, const char *impl, const char *ve
     char line[128];
     bench_order order;
     snprintf(line, sizeof line, "= %s|%.60s\n", impl, version);
-    bench_answer(self, line);
+    if (self->rank == 0) bench_answer(self, line);
     while (fgets(line, sizeof line, self->orders)) {
         if (sscanf(line, "%23s %zu %d %d %lf", order.way, &order.bytes, &order.is_fresh, &order.operations,
                    &order.compute_us) != 5 ||
@@ -121,7 +122,7 @@ static inline int bench_serve(bench_rank *self, const char *impl, const char *ve
         const int middle = order.operations / 2;
         snprintf(line, sizeof line, "%.3f %.3f\n", (double)self->samples[middle] / 1000,
                  (double)self->samples[0] / 1000);
-        bench_answer(self, line);
+        bench_answer(self, self->rank == 0 ? line : "done\n");
     }
     return 0;
 }

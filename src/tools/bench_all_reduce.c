@@ -41,7 +41,9 @@ static const size_t sizes[] = {4,        64,        256,     1 << 10, 4 << 10,  
 /* How long one round of a contender takes about. */
 #define ROUND_US 3000
 #define MOST_OPERATIONS 1000
-#define LEAST_OPERATIONS 3
+/* Below, what a round begins with would be all that it measures: caches that others filled, ranks that are not yet awake. */
+#define LEAST_OPERATIONS 10
+#define LEAST_LARGE_OPERATIONS 3 /* from 1 MiB on */
 
 typedef struct contender {
     bench_job *job;
@@ -112,7 +114,8 @@ static int operations_for(const contender *one, int round, size_t bytes, bool is
     const double guess_us = 20 + (double)bytes / 2000, written_us = is_fresh ? (double)bytes / 8000 : 0;
     const double one_us = (round && one->rounds_us[round - 1] > 0 ? one->rounds_us[round - 1] : guess_us) + written_us;
     const double count = ROUND_US / (one_us + 0.05);
-    return count < LEAST_OPERATIONS ? LEAST_OPERATIONS : count > MOST_OPERATIONS ? MOST_OPERATIONS : (int)count;
+    const int least = bytes < (1 << 20) ? LEAST_OPERATIONS : LEAST_LARGE_OPERATIONS;
+    return count < least ? least : count > MOST_OPERATIONS ? MOST_OPERATIONS : (int)count;
 }
 
 /* One round of a contender; the one that computes comes after the blocking calls on the same memory. */

@@ -61,8 +61,8 @@ static bool has_ended(const bench_job *job) {
     return waitid(P_PID, (id_t)job->process, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid != 0;
 }
 
-/* A line of rank 0's without its newline; false when none came. */
-static bool read_answer(const bench_job *job, char *line, size_t bytes, int64_t limit_ns) {
+/* A rank's line without its newline; false when none came. */
+static bool read_line(const bench_job *job, char *line, size_t bytes, int64_t limit_ns) {
     const int64_t deadline_ns = ls_now_ns() + limit_ns;
     for (size_t used = 0; used < bytes;) {
         struct pollfd answers = {.fd = job->answers, .events = POLLIN};
@@ -79,6 +79,17 @@ static bool read_answer(const bench_job *job, char *line, size_t bytes, int64_t 
         used++;
     }
     return false;
+}
+
+/* Rank 0's line, once all ranks have answered: who still works would disturb the next contender. */
+static bool read_answers(const bench_job *job, char *answer, size_t bytes, int64_t limit_ns) {
+    char line[128];
+    for (int i = 0; i < job->ranks; i++) {
+        if (!read_line(job, line, sizeof line, limit_ns)) return false;
+        if (strcmp(line, "done") != 0) snprintf(answer, bytes, "%s", line);
+        if (line[0] == '!') return true;
+    }
+    return true;
 }
 
 /* The job ends as its pipes close; what does not is killed. */
@@ -108,7 +119,7 @@ static bool start(bench_job *job, char *const *program) {
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     if (failure) job->process = 0;
-    return !failure && read_answer(job, line, sizeof line, START_NS) &&
+    return !failure && read_line(job, line, sizeof line, START_NS) &&
            sscanf(line, "= %23[^|]|%63[^\n]", job->impl, job->version) == 2;
 }
 
@@ -173,7 +184,7 @@ bool bench_job_run(bench_job *job, bench_job_round *round) {
                                 round->operations, round->compute_us);
     for (int rank = 0; rank < job->ranks; rank++) /* A line is far shorter than what a pipe takes at once. */
         if (write(job->orders[rank], line, (size_t)length) != length) job->is_ready = false;
-    if (job->is_ready && read_answer(job, line, sizeof line, ROUND_NS) &&
+    if (job->is_ready && read_answers(job, line, sizeof line, ROUND_NS) &&
         sscanf(line, "%lf %lf", &round->median_us, &round->best_us) == 2)
         return true;
     fprintf(stderr, "lockstep bench: %s %s failed at %zu bytes (%s): left out from here on\n", job->impl, job->version,
