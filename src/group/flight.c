@@ -39,6 +39,7 @@ static void set(_Atomic int64_t *field, int64_t value) {
 uint64_t flight_begin(flight_recorder *recorder, const backend_op *op, int64_t posted_ns) {
     const uint64_t record = atomic_load_explicit(&recorder->recorded, memory_order_relaxed) + 1;
     flight_entry *entry = &recorder->entries[record % FLIGHT_ENTRIES];
+    /* By bytes, lowest first: kind, dtype, op, state. */
     const uint32_t what = (uint32_t)op->call.kind | (uint32_t)op->call.dtype << 8 | (uint32_t)op->call.op << 16;
     atomic_store_explicit(&entry->record, record, memory_order_relaxed);
     atomic_store_explicit(&entry->number, op->number, memory_order_relaxed);
@@ -49,6 +50,7 @@ uint64_t flight_begin(flight_recorder *recorder, const backend_op *op, int64_t p
     set(&entry->posted_ns, posted_ns);
     set(&entry->started_ns, op->start_ns);
     set(&entry->ended_ns, 0);
+    /* Release: whoever reads the count finds the entry's fields. */
     atomic_store_explicit(&recorder->recorded, record, memory_order_release);
     return record;
 }
@@ -91,6 +93,7 @@ LS_PRINTF(2, 3) static void add(flight_text *file, const char *format, ...) {
     if (file->used >= file->bytes) file->used = file->bytes - 1;
 }
 
+/* Entries have the monotonic clock; its distance from the wall clock's is that of the moment of writing. */
 static int64_t on_the_wall(int64_t time_ns) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -122,6 +125,7 @@ static void add_operation(flight_text *file, const ls_group *group, const flight
     add(file, "%s{\"record_id\":%" PRIu64 ",\"process_group\":[\"%s\",\"\"]",
         file->text[file->used - 1] == '[' ? "" : ",\n", atomic_load_explicit(&entry->record, memory_order_relaxed),
         group->prefix);
+    /* Messages have no number, nor have queued collectives, which come with a `state`. */
     add(file, ",\"collective_seq_id\":%" PRIu64 ",\"is_p2p\":%s,\"profiling_name\":\"%s\"", number,
         number || state ? "false" : "true", call_describe(&call, text));
     add(file, ",\"input_sizes\":[[%" PRIu64 "]],\"input_dtypes\":[\"%s\"]", count, ls_dtype_name(call.dtype));
@@ -183,8 +187,10 @@ void flight_write(ls_group *group) {
     const char *folder = ls_env_text("LOCKSTEP_FLIGHT_DIR");
     if (!folder || !group->flight.entries) return;
     ls_error last, failure = {.status = LS_OK};
+    /* The caller's last error is what it was, whatever fails here. */
     ls_error_capture(&last, LS_ERR_ABORTED);
     if (atomic_load_explicit(&group->is_lost, memory_order_acquire)) failure = group->failure;
+    /* The ring and at most as many of the queue, of some 700 bytes each. */
     flight_text file = {.bytes = (size_t)2 * FLIGHT_ENTRIES * 700};
     char path[512], escaped[2 * LS_ERROR_TEXT_BYTES];
     file.text = ls_alloc_raw(file.bytes);

@@ -48,6 +48,7 @@ static ls_status collect(ls_store *store, const char *prefix, int world_size, in
     return LS_OK;
 }
 
+/* Hosts are numbered in the order of their lowest ranks. */
 static void number_hosts(char (*ids)[HOSTS_ID_BYTES], int world_size, int32_t *numbers) {
     int32_t count = 0;
     for (int rank = 0; rank < world_size; rank++) {
@@ -109,6 +110,7 @@ ls_status hosts_are_several(ls_store *store, int rank, int world_size, int64_t t
     char key[LS_STORE_KEY_BYTES], prefix[LS_STORE_KEY_BYTES / 2];
     int64_t asked = 0;
     int count = 0;
+    /* Each rank counts its own askings: the n-th of all ranks meet, and never read an earlier group's answer. */
     snprintf(key, sizeof key, "lockstep/hosts/asked/%d", rank);
     LS_TRY(ls_store_add(store, key, 1, &asked));
     snprintf(prefix, sizeof prefix, "lockstep/hosts/%" PRId64, asked);

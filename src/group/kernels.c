@@ -21,7 +21,7 @@
 
 #define SUM(a, b) ((a) + (b))
 #define PRODUCT(a, b) ((a) * (b))
-#define MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b)) /* a NaN stays */
+#define MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b)) /* a NaN on either side stays: it compares false */
 #define MIN(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
 #define MAX_INTEGER(a, b) ((a) > (b) ? (a) : (b))
 #define MIN_INTEGER(a, b) ((a) < (b) ? (a) : (b))
@@ -30,6 +30,7 @@
 #define BITWISE_XOR(a, b) ((a) ^ (b))
 #define EITHER(a, b) (((a) | (b)) != 0)
 #define BOTH_SET(a, b) (((a) != 0) & ((b) != 0))
+/* The same bits as a sum and then an average over two ranks, in one pass. */
 #define MEAN_OF_TWO(a, b) (((a) + (b)) / 2)
 
 /* into = a op b. */
@@ -123,6 +124,7 @@ WIDE(wide_i8, int8_t, int64_t, AS_IT_IS, SUM)
 WIDE(wide_u8, uint8_t, int64_t, AS_IT_IS, SUM)
 WIDE(wide_i32, int32_t, int64_t, AS_IT_IS, SUM)
 
+/* DIVIDED_F64 of int64_t is the division of integers. */
 #define DIVIDED(a) ((a) / (float)ranks)
 #define DIVIDED_F64(a) ((a) / ranks)
 #define DIVIDED_F16(a) f16_narrow((a) / (float)ranks)
@@ -138,6 +140,7 @@ END(average_i64, int64_t, int64_t, DIVIDED_F64)
 BOTH(average_f32_both, float, MEAN_OF_TWO)
 BOTH(average_f64_both, double, MEAN_OF_TWO)
 
+/* Combined in its own type, or in a wider one that `finish` rounds. */
 #define P(size, name) \
     { .wide_bytes = (size), .begin = (name), .both = name##_both }
 #define W(size, name, finish) \
@@ -196,6 +199,7 @@ static const reduce_kernel kernels[LS_DTYPE_COUNT][LS_OP_COUNT] = {
                 [LS_BITWISE_OR] = P(8, or_64),
                 [LS_BITWISE_AND] = P(8, and_64),
                 [LS_BITWISE_XOR] = P(8, xor_64)},
+    /* Whether any is true, and whether all are: the result is 0 or 1 whatever a true one was stored as. */
     [LS_BOOL] =
         {[LS_SUM] = P(1, or_bool), [LS_PRODUCT] = P(1, and_bool), [LS_MAX] = P(1, or_bool), [LS_MIN] = P(1, and_bool)},
 };

@@ -41,6 +41,7 @@
 #define SEGMENT_LEAST_BYTES ((size_t)32 << 10)
 /* Even a small share is cut into some segments, so that its steps overlap. */
 #define SEGMENTS_WANTED 8
+/* Cuts are at whole cache lines of the data, which is a multiple of every dtype: no element is split. */
 #define LINE_BYTES ((size_t)64)
 
 /* --- how data is cut ---------------------------------------------------------------------------------------------- */
@@ -67,6 +68,7 @@ static size_t segment_within(size_t bytes, size_t room) {
     return size < most ? size : most;
 }
 
+/* combine.c keeps COLLECTIVE_SLOTS segments of each rank in scratch. */
 size_t segment_bytes(size_t bytes, int world_size) {
     return segment_within(bytes, COLLECTIVE_SCRATCH_BYTES / COLLECTIVE_SLOTS / (size_t)world_size);
 }
@@ -120,6 +122,7 @@ static collective_cost cube_cost(algorithm_name name, const collective_shape *sh
     const double bytes = (double)shape->bytes;
     int ranks = 1, rounds = 0;
     for (; 2 * ranks <= shape->world_size; ranks *= 2) rounds++;
+    /* 1 where N is no power of two: two rounds more, but each way only one message, the data first, then the result. */
     const double beside = ranks < shape->world_size;
     if (name == ALGORITHM_DOUBLING) {
         const double all = (rounds + beside) * bytes;
@@ -158,6 +161,7 @@ bool algorithm_carries(algorithm_name name, const collective_shape *shape) {
     const bool reduces_all = kind == GROUP_ALL_REDUCE;
     const bool gathers_all =
         kind == GROUP_ALL_GATHER || kind == GROUP_ALLOCATE || kind == GROUP_DUPLICATE || kind == GROUP_SUBGROUP;
+    /* Alone, every kind is a copy of the own part at most. */
     if (shape->world_size == 1) return name == ALGORITHM_DIRECT;
     switch (name) {
     case ALGORITHM_DIRECT:
@@ -169,6 +173,7 @@ bool algorithm_carries(algorithm_name name, const collective_shape *shape) {
     case ALGORITHM_DISSEMINATION: return kind == GROUP_BARRIER;
     case ALGORITHM_BINOMIAL:
     case ALGORITHM_CHAIN: return kind == GROUP_BROADCAST;
+    /* Scratch takes what comes: two rounds of a doubling in turn, all of a halving; a ring only its window. */
     case ALGORITHM_DOUBLING: return reduces_all && shape->is_relaxed && fits_scratch(shape->bytes, 2);
     case ALGORITHM_HALVING: return reduces_all && shape->is_relaxed && fits_scratch(shape->bytes, 1);
     case ALGORITHM_RING: return reduces_all && shape->is_relaxed;
@@ -181,6 +186,7 @@ static double time_of(algorithm_name name, const collective_shape *shape) {
     return cost.rounds * ALPHA_BYTES + cost.messages * OMICRON_BYTES + cost.bytes + cost.combined * GAMMA;
 }
 
+/* All ranks have to choose alike, so nothing of a rank's own is looked at; of equals the first in the enumeration. */
 algorithm_name algorithm_choose(const collective_shape *shape) {
     algorithm_name best = ALGORITHM_COUNT;
     for (int name = 0; name < ALGORITHM_COUNT; name++) {

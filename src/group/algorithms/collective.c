@@ -54,6 +54,7 @@ void collective_close(collective **closed) {
 void collective_open(collective *c, int peer, uint64_t outgoing, uint64_t incoming) {
     if (outgoing + incoming == 0) return;
     stream *lane = c->lanes[peer];
+    /* Listed once, also where its two directions are opened apart. */
     if (lane[OUTGOING].end + lane[INCOMING].end == 0) c->peers[c->peer_count++] = peer;
     lane[OUTGOING].end += outgoing;
     lane[INCOMING].end += incoming;
@@ -124,6 +125,7 @@ static bool combines(group_kind kind) {
 }
 
 void collective_start_by(collective *c, const group_call *call, uint64_t number, algorithm_name name) {
+    /* Only the former call's peers have used lanes: a start costs no pass over all ranks. */
     for (int i = 0; i < c->peer_count; i++) memset(&c->lanes[c->peers[i]], 0, sizeof *c->lanes);
     c->peer_count = 0;
     c->call = *call;
@@ -149,8 +151,10 @@ void collective_start(collective *c, const group_call *call, uint64_t number) {
 collective_progress collective_poll(collective *c) {
     bool moved = settle_all(c);
     const bool is_finished = c->algorithm->work(c, &moved);
+    /* Before posting: who has seen a difference begins no more messages. */
     if (c->has_failed) return COLLECTIVE_FAILED;
     if (post_all(c)) moved = true;
+    /* Work ends before the last results are out; only then is the memory the caller's again. */
     if (is_finished && are_streams_done(c)) return COLLECTIVE_DONE;
     return moved ? COLLECTIVE_MOVED : COLLECTIVE_PENDING;
 }

@@ -17,6 +17,7 @@
  * 3. No cycle: a message waits for messages of an earlier segment, a result for its segment's pieces. */
 #include "group/algorithms/algorithm.h"
 
+/* Segments by which results lag behind pieces. */
 #define LEAD 2
 
 /* --- what each algorithm and kind comes to ------------------------------------------------------------------------ */
@@ -41,7 +42,7 @@ static share share_of(const collective *c, int rank) {
     return (share){.bytes = wants ? bytes : 0};
 }
 
-/* Whether `from` sends what it combined to `to`. */
+/* Whether the ranks that combine send `to` their results. */
 static bool sends_result(const collective *c, int to) {
     if (!is_pairwise(c) || c->call.kind == GROUP_REDUCE_SCATTER) return false;
     return c->call.kind == GROUP_ALL_REDUCE || to == c->call.root;
@@ -97,9 +98,11 @@ static message combine_incoming(const collective *c, int peer, uint64_t index) {
     if (m.bytes == 0) return m;
     if (index % 2 == 0) {
         m.data = slot_of(c, peer, k);
+        /* Rule 1. */
         m.is_ready = k < c->combine.combined + COLLECTIVE_SLOTS;
     } else {
         m.data = (char *)c->call.data + share_of(c, peer).at + (size_t)(k - LEAD) * c->combine.segment;
+        /* Rule 2: that index is our own piece from there. */
         m.is_ready = collective_done(c, peer, OUTGOING) > 2 * (k - LEAD);
     }
     return m;
@@ -113,6 +116,7 @@ static void combine_start(collective *c) {
     c->combine.combined = 0;
     if (c->bytes == 0) return;
     for (int step = 1; step < c->world_size; step++) {
+        /* The last results go LEAD indices behind the last piece; pieces there have no bytes. */
         const uint64_t messages = 2 * (c->combine.segments + LEAD);
         collective_open(c, (c->rank + step) % c->world_size, messages, messages);
     }
@@ -120,7 +124,8 @@ static void combine_start(collective *c) {
 
 /* --- combining ---------------------------------------------------------------------------------------------------- */
 
-/* Whether our data of a segment, where its result will stand, still has to go out: in an exchange everyone gets it. */
+/* Whether the place of a segment's result is free as far as a peer goes. In an exchange everyone gets our data from there.
+ * In pairwise nobody does, as the share is ours; but a result that stands in a slot has to be out before the slot's next. */
 static bool may_overwrite(const collective *c, int peer, uint64_t segment) {
     if (is_pairwise(c)) {
         const bool uses_slot = c->call.kind == GROUP_REDUCE && c->rank != c->call.root && peer == c->call.root;
@@ -147,6 +152,7 @@ static bool combine_work(collective *c, bool *moved) {
         c->sources[rank] = rank == c->rank ? own_piece(c, rank, segment) : slot_of(c, rank, segment);
     const size_t element_bytes = ls_dtype_size(c->call.dtype);
     reduce_into(c->kernel, element_bytes, c->sources, c->world_size, 0, bytes / element_bytes, result_of(c, segment));
+    /* One segment a call: a poll takes a moment only. */
     c->combine.combined++;
     *moved = true;
     return segment_of(ours, c->combine.segment, segment + 1) == 0;

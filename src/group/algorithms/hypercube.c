@@ -39,6 +39,7 @@ static int neighbour_of(const collective *c) {
     return c->rank < 2 * (c->world_size - c->cube.ranks) ? c->rank ^ 1 : -1;
 }
 
+/* A halving meets the farthest first, so that the shares which are left to each are always one stretch. */
 /* By how much partners differ in a step, and in which step we meet one who differs by so much. */
 static int distance_at(const collective *c, int step) {
     return is_halving(c) ? c->cube.ranks >> step : 1 << (step - 1);
@@ -114,6 +115,7 @@ static message cube_incoming(const collective *c, int peer, uint64_t index) {
         const span s = c->cube.number < 0 ? all_of(c) : span_of(c, other, c->cube.number ^ other);
         return message_at(c, s, collective_done(c, peer, OUTGOING) > 0);
     }
+    /* A doubling has two slots, so one step may come ahead; a halving's lie within each other, so none may. */
     const int step = peer == neighbour_of(c) ? 0 : step_at(c, c->cube.number ^ number_of(c, peer));
     return (message){.data = slot_of(c, step),
                      .bytes = combined_at(c, step).bytes,
@@ -126,6 +128,7 @@ static void cube_start(collective *c) {
     c->cube = (cube_state){.rounds = rounds, .ranks = 1 << rounds};
     c->cube.number = number_of(c, c->rank);
     const int neighbour = neighbour_of(c);
+    /* Step 0 is for those alone who have a neighbour. */
     c->cube.step = neighbour < 0;
     if (neighbour >= 0) collective_open(c, neighbour, 1, 1);
     if (c->cube.number < 0) return;

@@ -13,6 +13,7 @@
 
 static size_t block_at(const collective *c, int64_t block, size_t *bytes) {
     const int64_t ranks = c->world_size;
+    /* Blocks count down with the steps, past zero. */
     const int rank = (int)((block % ranks + ranks) % ranks);
     const size_t at = share_border(c->bytes, rank, c->world_size);
     *bytes = share_border(c->bytes, rank + 1, c->world_size) - at;
@@ -41,6 +42,7 @@ static uint64_t additions(const collective *c) {
     return (uint64_t)(c->world_size - 1) * c->ring.segments;
 }
 
+/* As many slots as messages may be under way, so that the window is never short. */
 static char *slot_of(const collective *c, uint64_t index) {
     return c->scratch + (size_t)(index % TRANSPORT_WINDOW) * c->ring.segment;
 }
@@ -86,6 +88,7 @@ static bool ring_work(collective *c, bool *moved) {
     const message own = segment_at(c, c->rank - 1, index);
     const size_t count = own.bytes / ls_dtype_size(c->call.dtype);
     c->kernel->begin(own.data, slot_of(c, index), own.data, count);
+    /* In the last of the adding steps the block is whole: divided once, here, and then sent to all. */
     if (c->kernel->end && index + c->ring.segments >= last) c->kernel->end(own.data, own.data, count, c->world_size);
     c->ring.added++;
     *moved = true;

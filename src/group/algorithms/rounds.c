@@ -43,6 +43,7 @@ static void rounds_start(collective *c) {
 
 /* --- Bruck -------------------------------------------------------------------------------------------------------- */
 
+/* Twice as much in each round; in the last one, where N is no power of two, only what is missing. */
 static size_t bruck_bytes(const collective *c, int round) {
     const size_t held = (size_t)1 << round, missing = (size_t)c->world_size - held;
     return least(held, missing) * c->bytes;
@@ -84,6 +85,7 @@ static bool have_come(collective *c, bool *moved) {
 }
 
 static bool bruck_work(collective *c, bool *moved) {
+    /* Asked again while messages are still going out: the result is written once. */
     if (c->rounds.is_finished) return true;
     if (!have_come(c, moved)) return false;
     bruck_finish(c);

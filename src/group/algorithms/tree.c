@@ -40,6 +40,7 @@ static void binomial_start(collective *c) {
     c->tree.segment = c->bytes;
     c->tree.segments = c->bytes > 0;
     take_parent(c, number, number & (number - 1));
+    /* Children of v: v + 2^i for each 2^i below its lowest bit; of the root: below N. */
     /* The child with most ranks below it first. */
     int lowest = number ? number & -number : 1;
     while (!number && lowest < c->world_size) lowest *= 2;
@@ -55,6 +56,7 @@ static void chain_start(collective *c) {
     if (number + 1 < c->world_size) collective_open(c, rank_of(c, number + 1), c->tree.segments, 0);
 }
 
+/* A tree only passes on: the streams do all of it. */
 static bool tree_work(collective *c, bool *moved) {
     (void)c;
     (void)moved;
