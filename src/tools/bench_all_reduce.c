@@ -52,6 +52,7 @@ typedef struct contender {
     double median_us, best_us;
 } contender;
 
+/* Indices of list_contenders' table. An overlapped way stands OVERLAP places behind the blocking one on its memory. */
 #define LIBRARY_WAYS 8
 #define BLOCKING 0
 #define OVERLAP 2
@@ -111,6 +112,7 @@ static double paired_ratio(const sitting *bench, const contender *one, const con
 /* As many operations as fill a round, from what one took in the round before. */
 static int operations_for(const contender *one, int round, size_t bytes, bool is_fresh) {
     /* A round is short at every size: with twenty of each contender what drifts is spread over all. */
+    /* Guesses for the first round: 20 us a call and 2 GB/s; 8 GB/s where the rank writes its buffer before. */
     const double guess_us = 20 + (double)bytes / 2000, written_us = is_fresh ? (double)bytes / 8000 : 0;
     const double one_us = (round && one->rounds_us[round - 1] > 0 ? one->rounds_us[round - 1] : guess_us) + written_us;
     const double count = ROUND_US / (one_us + 0.05);
@@ -234,6 +236,7 @@ static void find_peers(char *folder, size_t bytes) {
     char own[4096];
     const ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
     own[length > 0 ? length : 0] = '\0';
+    /* Off go the program's name, the folder it is in, and the build folder's name. */
     for (int up = 0; up < 3; up++) {
         char *slash = strrchr(own, '/');
         if (slash) *slash = '\0';

@@ -124,8 +124,8 @@ static void combine_start(collective *c) {
 
 /* --- combining ---------------------------------------------------------------------------------------------------- */
 
-/* Whether the place of a segment's result is free as far as a peer goes. In an exchange everyone gets our data from there.
- * In pairwise nobody does, as the share is ours; but a result that stands in a slot has to be out before the slot's next. */
+/* Whether the place of a segment's result is free as far as a peer goes. In an exchange everyone gets our data from
+ * there. In pairwise nobody does, as the share is ours; but a result in a slot has to be out before the slot's next. */
 static bool may_overwrite(const collective *c, int peer, uint64_t segment) {
     if (is_pairwise(c)) {
         const bool uses_slot = c->call.kind == GROUP_REDUCE && c->rank != c->call.root && peer == c->call.root;

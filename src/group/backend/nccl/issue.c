@@ -10,7 +10,8 @@ static const nccl_type types[LS_DTYPE_COUNT] = {
     [LS_I32] = NCCL_INT32,     [LS_I64] = NCCL_INT64,   [LS_BOOL] = NCCL_UINT8,
 };
 
-/* An op of NCCL's and whether there is one that keeps our promise. */
+/* An op of NCCL's and whether there is one that keeps our promise. NCCL has no booleans: of bytes that are 0 or 1 the
+ * larger says whether any is set, the smaller whether all are. */
 typedef struct op_of_ours {
     bool is_there;
     nccl_op op, of_bools;

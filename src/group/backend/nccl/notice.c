@@ -41,6 +41,7 @@ static ls_status get_notice(const nccl_group *nccl, nccl_notice *notice) {
     char key[LS_STORE_KEY_BYTES];
     size_t bytes = 0;
     shared_key(nccl, "lost", key);
+    /* 1 ms is the shortest limit: 0 would be the store's own. Mostly there is no notice. */
     const ls_status status = ls_store_get(nccl->store, key, notice, sizeof *notice, &bytes, 1);
     if (status == LS_ERR_TIMEOUT) return LS_END;
     if (status == LS_OK && bytes != sizeof *notice)

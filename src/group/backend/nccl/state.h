@@ -47,7 +47,7 @@ typedef struct nccl_memory {
     void *base;
 } nccl_memory;
 
-/* A call as ranks compare it. */
+/* A call as ranks compare it: by bytes, so it has no padding. */
 typedef struct nccl_record {
     uint64_t tag, count;
     int32_t kind, dtype, op, root;

@@ -88,7 +88,7 @@ static ls_status compare(const mpi_group *mpi, const backend_op *op) {
         services->describe_call(&first, text), other, services->describe_call(&differing, other_text), op->number);
 }
 
-/* How much each rank has for this one. */
+/* How much each rank has for this one. The counts come into the records' memory, which holds more for each rank. */
 static int begin_counting(const mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
     return MPI_Ialltoall(op->call.send_counts, (int)sizeof(size_t), MPI_BYTE, mpi->records, (int)sizeof(size_t),
                          MPI_BYTE, mpi->data, &s->requests[0]);
@@ -166,6 +166,7 @@ static backend_progress go_on(mpi_group *mpi, backend_op *op, mpi_scratch *s) {
     return BACKEND_DONE;
 }
 
+/* Asks for both even if the first is not through: MPI moves data only within its calls. */
 static int test(mpi_scratch *s, bool *is_complete) {
     *is_complete = true;
     for (int i = 0; i < 2; i++) {

@@ -50,7 +50,7 @@ typedef struct mpi_memory {
     void *base, *block;
 } mpi_memory;
 
-/* A call as ranks compare it. */
+/* A call as ranks compare it: by bytes, so it has no padding. */
 typedef struct mpi_record {
     uint64_t tag, count;
     int32_t kind, dtype, op, root;
