@@ -103,7 +103,7 @@ static void combine(const mpi_group *mpi, const backend_op *op, const mpi_scratc
         memcpy(into, deal->memory, share_bytes);
 }
 
-/* Whether the library combines. */
+/* MPI's own; NULL: the library combines. */
 static const mpi_reduction *reduction_of(const group_call *call) {
     return call->kind == GROUP_REDUCE_SCATTER ? NULL : mpi_reduction_for(call->dtype, call->op);
 }
@@ -115,6 +115,7 @@ int mpi_begin_reduction(mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
     if (!reduction) {
         const mpi_deal *deal = deal_of(mpi);
         if (!deal) return MPI_ERR_NO_MEM;
+        /* A row is dealt whole, so its piece has to be a share; another piece is divided into as many as ranks. */
         const size_t shares = call->kind == GROUP_REDUCE_SCATTER ? 1 : (size_t)mpi->world_size;
         const size_t piece_bytes = mpi_piece_bytes(op->bytes, shares * deal->most_bytes);
         if (s->piece_bytes > piece_bytes) s->piece_bytes = piece_bytes;
@@ -142,6 +143,7 @@ bool mpi_finish_reduction(mpi_group *mpi, const backend_op *op, mpi_scratch *s) 
         divide_sum(mpi, op, s);
         return true;
     }
+    /* Dealing has ended, then spreading: each piece is begun twice, a reduce-scatter's once. */
     s->is_dealt = !s->is_dealt;
     if (s->is_dealt) combine(mpi, op, s);
     if (op->call.kind == GROUP_REDUCE_SCATTER) s->is_dealt = false;
