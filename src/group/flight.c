@@ -78,10 +78,12 @@ bool flight_is_wanted(flight_recorder *recorder) {
 
 /* --- the file ----------------------------------------------------------------------------------------------------------- */
 
-/* A text that grows; what does not fit any more is an error at the end. */
+/* A text that grows in a block for the longest that can come; beyond, it is cut. */
 typedef struct flight_text {
     char *text;
     size_t used, bytes;
+    int64_t
+        wall_ns; /* from the monotonic clock, which entries have, to the wall's: once a file, as that one may be set */
 } flight_text;
 
 LS_PRINTF(2, 3) static void add(flight_text *file, const char *format, ...) {
@@ -93,16 +95,15 @@ LS_PRINTF(2, 3) static void add(flight_text *file, const char *format, ...) {
     if (file->used >= file->bytes) file->used = file->bytes - 1;
 }
 
-/* Entries have the monotonic clock; its distance from the wall clock's is that of the moment of writing. */
-static int64_t on_the_wall(int64_t time_ns) {
+static int64_t wall_distance(void) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    return time_ns ? now.tv_sec * LS_NS_PER_S + now.tv_nsec - ls_now_ns() + time_ns : 0;
+    return now.tv_sec * LS_NS_PER_S + now.tv_nsec - ls_now_ns();
 }
 
 static void add_time(flight_text *file, const char *name, int64_t time_ns) {
     if (time_ns)
-        add(file, ",\"%s\":%" PRId64, name, on_the_wall(time_ns));
+        add(file, ",\"%s\":%" PRId64, name, file->wall_ns + time_ns);
     else
         add(file, ",\"%s\":null", name);
 }
@@ -191,7 +192,7 @@ void flight_write(ls_group *group) {
     ls_error_capture(&last, LS_ERR_ABORTED);
     if (atomic_load_explicit(&group->is_lost, memory_order_acquire)) failure = group->failure;
     /* The ring and at most as many of the queue, of some 700 bytes each. */
-    flight_text file = {.bytes = (size_t)2 * FLIGHT_ENTRIES * 700};
+    flight_text file = {.bytes = (size_t)2 * FLIGHT_ENTRIES * 700, .wall_ns = wall_distance()};
     char path[512], escaped[2 * LS_ERROR_TEXT_BYTES];
     file.text = ls_alloc_raw(file.bytes);
     if (file.text) {

@@ -54,7 +54,6 @@ typedef struct contender {
 
 /* Indices of list_contenders' table. An overlapped way stands OVERLAP places behind the blocking one on its memory. */
 #define LIBRARY_WAYS 8
-#define BLOCKING 0
 #define OVERLAP 2
 #define IN_PLACE 6
 #define ONE_PHASE 7
