@@ -54,7 +54,7 @@ LS_API int ls_store_port(const ls_store *store);
  * prefix   1 to LS_STORE_KEY_BYTES - 3 bytes; with it keys have to keep below LS_STORE_KEY_BYTES */
 LS_API ls_status ls_store_prefix(ls_store **view, ls_store *store, const char *prefix);
 
-/* One more holder of the same store. Returns `store`. */
+/* One more holder of the same store. Returns `store`; NULL is harmless. */
 LS_API ls_store *ls_store_keep(ls_store *store);
 LS_API void ls_store_close(ls_store **store);
 

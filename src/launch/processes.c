@@ -1,11 +1,16 @@
 /* processes.c: reads /proc with plain system calls, as it also runs in the watcher, between fork and exit. */
 #include "launch/processes.h"
 
+#include "base/clock.h"
+#include "base/wait.h"
+
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* "123 (name) S 1 123 123 ...": the name may hold anything, so the rest is read from its last bracket. */
@@ -58,4 +63,12 @@ bool launch_process_carries(pid_t pid, const char *text) {
     }
     close(file);
     return is_found;
+}
+
+void launch_process_end(pid_t child) {
+    const int64_t deadline_ns = ls_now_ns() + LS_NS_PER_S;
+    kill(child, SIGKILL);
+    /* Not a waitpid that blocks: a child that a debugger traces, or whose file system hangs, may come late. */
+    while (waitpid(child, NULL, WNOHANG) == 0 && ls_now_ns() < deadline_ns)
+        ls_sleep_until(ls_now_ns() + LS_NS_PER_MS / 10);
 }

@@ -42,7 +42,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-enum { LINGER_MS = 500, GRACE_MS = 10000, KILL_AGAIN_MS = 5, TELL_EXIT_MS = 100 };
+enum { START_LIMIT_MS = 60000, LINGER_MS = 500, GRACE_MS = 10000, KILL_AGAIN_MS = 5, TELL_EXIT_MS = 100 };
 
 typedef enum job_phase { RUNNING, LINGERING, ENDING, KILLING, DRAINING } job_phase;
 
@@ -307,7 +307,8 @@ static ls_status start_rank(job *self, int rank, int cores) {
                           .door = -1,
                           .mask = self->signals.mask_before,
                           .descriptors = self->descriptors_before,
-                          .ignores_pipe_signal = self->signals.pipe_before.sa_handler == SIG_IGN};
+                          .ignores_pipe_signal = self->signals.pipe_before.sa_handler == SIG_IGN,
+                          .limit_ms = START_LIMIT_MS};
     char **environment = NULL;
     ls_status status = store_server_add_door(self->server, &start.door);
     if (status == LS_OK) {

@@ -1,6 +1,7 @@
 /* watcher.c: holds the reading end of a pipe whose writing end the launcher alone has. When the launcher ends without a
  * word, kill -9 included, the read returns 0, and the watcher kills every session that the launcher named, and every
- * process that carries the job's identity in its environment (those that made a session of their own).
+ * process that carries the job's identity in its environment (those that made a session of their own). A launcher that
+ * ends well kills its watcher first, which works on a stopped one too and leaves nothing to be answered.
  *
  * It is a fork of the launcher that never execs: nothing to be found or to fail. It keeps no descriptor but the pipe,
  * so that it holds nobody's output open, and has a session of its own, so that no terminal reaches it.               */
@@ -19,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MOST_SESSIONS = 4096, STRIKE_LIMIT_MS = 5000 };
@@ -74,9 +74,8 @@ static _Noreturn void watch(int control, const char *job) {
         pid_t message = 0;
         const ssize_t bytes = read(3, &message, sizeof message);
         if (bytes < 0 && errno == EINTR) continue;
-        /* The end of the pipe, without a dismissal: the launcher is dead. */
+        /* The end of the pipe, and we live: the launcher is dead. */
         if (bytes != (ssize_t)sizeof message) break;
-        if (message == 0) _exit(0); /* dismissed */
         note(&state, message);
     }
     strike(&state);
@@ -116,8 +115,8 @@ void launch_watcher_over(const launch_watcher *watcher, pid_t session) {
 }
 
 void launch_watcher_dismiss(launch_watcher *watcher) {
-    tell(watcher, 0);
+    if (watcher->pid > 0) launch_process_end(watcher->pid);
+    /* Last, or it would take us for dead. */
     if (watcher->control >= 0) close(watcher->control);
-    while (watcher->pid > 0 && waitpid(watcher->pid, NULL, 0) < 0 && errno == EINTR) {}
     *watcher = LAUNCH_NO_WATCHER;
 }

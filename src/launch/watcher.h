@@ -8,7 +8,7 @@
 
 typedef struct launch_watcher {
     pid_t pid;   /* 0: none runs */
-    int control; /* -1: none; when it closes without a dismissal, the watcher strikes */
+    int control; /* -1: none; when it closes, a watcher that lives strikes */
 } launch_watcher;
 
 #define LAUNCH_NO_WATCHER ((launch_watcher){.pid = 0, .control = -1})
@@ -20,7 +20,7 @@ ls_status launch_watcher_start(launch_watcher *watcher, const char *job);
 void launch_watcher_begun(const launch_watcher *watcher, pid_t session);
 void launch_watcher_over(const launch_watcher *watcher, pid_t session);
 
-/* Sends it home and waits until it has ended. */
+/* Ends it, also one that is stopped. */
 void launch_watcher_dismiss(launch_watcher *watcher);
 
 #endif

@@ -9,19 +9,22 @@
  * Between fork and exec only calls that are safe after a fork are made.                                              */
 #include "launch/worker.h"
 
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/memory.h"
+#include "base/wait.h"
 #include "launch/launch.h"
+#include "launch/processes.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* --- the program -------------------------------------------------------------------------------------------------- */
@@ -72,6 +75,7 @@ ls_status launch_find_program(const char *name, char **path, int *exit_code) {
 /* --- the shim ----------------------------------------------------------------------------------------------------- */
 
 static _Noreturn void become_program(const launch_start *start, pid_t launcher, int report) {
+    ls_point("launch.worker.forked");
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     /* As if the death signal had come in time. */
@@ -90,14 +94,13 @@ static _Noreturn void become_program(const launch_start *start, pid_t launcher, 
     _exit(LAUNCH_EXIT_NO_PROGRAM);
 }
 
-/* What exec said: 0 when the pipe closed without a word. */
-static int read_report(int report) {
+/* What exec said: 0 when the pipe closed without a word; -1: nothing within the limit. */
+static int read_report(int report, int64_t limit_ms) {
+    struct pollfd polled = {.fd = report, .events = POLLIN};
     int failure = 0;
-    ssize_t bytes;
-    do bytes = read(report, &failure, sizeof failure);
-    while (bytes < 0 && errno == EINTR);
+    if (ls_descriptors_wait(&polled, 1, ls_deadline_after_ms(limit_ms)) <= 0) return -1;
     /* exec closes its end of the pipe, as it does with all that is close-on-exec. */
-    return bytes == (ssize_t)sizeof failure ? failure : 0;
+    return read(report, &failure, sizeof failure) == (ssize_t)sizeof failure ? failure : 0;
 }
 
 ls_status launch_worker_start(const launch_start *start, pid_t *started) {
@@ -109,12 +112,16 @@ ls_status launch_worker_start(const launch_start *start, pid_t *started) {
     if (pid == 0) become_program(start, launcher, report[1]);
     int failure = errno;
     close(report[1]);
-    if (pid > 0) failure = read_report(report[0]);
+    if (pid > 0) failure = read_report(report[0], start->limit_ms);
     close(report[0]);
     if (pid < 0) return ls_fail_errno(LS_ERR_IO, failure, "cannot start a process; raise the limit on processes");
-    /* It has ended already, in _exit; only its number is still ours. */
+    if (failure) launch_process_end(pid);
+    if (failure < 0)
+        return ls_fail(LS_ERR_TIMEOUT,
+                       "\"%s\" did not begin to run within %" PRId64 " ms; does its file system hang, or did somebody "
+                       "stop the process?",
+                       start->path, start->limit_ms);
     if (failure) {
-        waitpid(pid, NULL, 0);
         const ls_status status = failure == ENOMEM || failure == EAGAIN ? LS_ERR_IO : LS_ERR_ARGUMENT;
         return ls_fail_errno(status, failure, "cannot execute \"%s\"", start->path);
     }

@@ -21,10 +21,12 @@ typedef struct launch_start {
     sigset_t mask;                   /* the signal mask of the program */
     struct rlimit descriptors;       /* its limit on them */
     bool ignores_pipe_signal;
+    int64_t limit_ms; /* until the program runs */
 } launch_start;
 
 /* Starts a process in a session of its own, which dies with this one, and returns when the program runs in it.
- * Errors: LS_ERR_IO (no process, no memory), LS_ERR_ARGUMENT (the file is no program). */
+ * Errors: LS_ERR_IO (no process, no memory), LS_ERR_ARGUMENT (the file is no program), LS_ERR_TIMEOUT; then no process
+ * is left. */
 ls_status launch_worker_start(const launch_start *start, pid_t *pid);
 
 #endif

@@ -132,7 +132,7 @@ static ls_status fetch(exchange_store *store, const offer *from, const store_req
     stream_store *stream = NULL;
     LS_TRY(stream_create(&stream, "process %d of %s", (int)from->process, from->host));
     ls_store *client = &stream->head;
-    ls_status status = stream_connect_by_name(stream, from->socket);
+    ls_status status = stream_connect_by_name(stream, from->socket, ls_deadline_after_ms(EXCHANGE_LIMIT_MS));
     if (status == LS_OK) status = fetch_over(store, stream, request, reply);
     ls_store_close(&client);
     return status == LS_ERR_ABORTED ? LS_END : status; /* it has just closed its store */

@@ -1,6 +1,7 @@
 /* inherited.c: the store of the launcher. store/wire.h says how a worker's streams come about. */
 #include "store/stream.h"
 
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/error.h"
 
@@ -21,16 +22,17 @@ static bool is_door(int descriptor, int launcher) {
 
 /* LS_END: nothing in the environment leads to a launcher. */
 static ls_status connect_to_launcher(stream_store *store, int launcher) {
+    const int64_t deadline_ns = ls_deadline_after_ms(STREAM_CONNECT_LIMIT_MS);
     int64_t door = -1;
     const ls_status has_door = ls_env_integer(STORE_ENV_DOOR, 0, INT_MAX, &door);
     if (has_door == LS_OK && is_door((int)door, launcher)) {
         /* From here on the program's own children do not inherit it. */
         fcntl((int)door, F_SETFD, FD_CLOEXEC);
-        return stream_connect_by_door(store, (int)door);
+        return stream_connect_by_door(store, (int)door, deadline_ns);
     }
     const char *name = ls_env_text(STORE_ENV_SOCKET);
     if (has_door < 0) return has_door;
-    return name ? stream_connect_by_name(store, name) : LS_END;
+    return name ? stream_connect_by_name(store, name, deadline_ns) : LS_END;
 }
 
 ls_status ls_store_open_inherited(ls_store **opened) {

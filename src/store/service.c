@@ -4,6 +4,7 @@
 #include "store/server.h"
 #include "store/stream.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/memory.h"
 
@@ -104,7 +105,8 @@ ls_status store_service_open(store_service *service, const char *what, ls_store 
     stream_store *stream = NULL;
     LS_TRY(stream_create(&stream, "%s", what));
     ls_store *made = &stream->head;
-    const ls_status status = stream_connect_by_door(stream, service->door);
+    const ls_status status =
+        stream_connect_by_door(stream, service->door, ls_deadline_after_ms(STREAM_CONNECT_LIMIT_MS));
     if (status == LS_OK)
         *client = made;
     else

@@ -35,7 +35,7 @@ void store_init(ls_store *store, const store_backend *backend) {
 }
 
 ls_store *ls_store_keep(ls_store *store) {
-    atomic_fetch_add_explicit(&store->holders, 1, memory_order_relaxed);
+    if (store) atomic_fetch_add_explicit(&store->holders, 1, memory_order_relaxed);
     return store;
 }
 
@@ -157,9 +157,15 @@ ls_status ls_store_delete(ls_store *store, const char *key, bool *existed) {
     return LS_OK;
 }
 
+static ls_status check_result(const void *result, store_operation operation) {
+    if (result) return LS_OK;
+    return ls_fail(LS_ERR_ARGUMENT, "store %s: the place for the result is NULL", store_operation_name(operation));
+}
+
 ls_status ls_store_count(ls_store *store, int64_t *count) {
     const store_request request = {.operation = STORE_COUNT, .key = ""};
     store_reply reply = {0};
+    LS_TRY(check_result(count, request.operation));
     LS_TRY(call(store, &request, &reply, 0));
     *count = reply.number;
     return LS_OK;
@@ -168,6 +174,7 @@ ls_status ls_store_count(ls_store *store, int64_t *count) {
 ls_status ls_store_check(ls_store *store, const char *key, bool *is_set) {
     const store_request request = {.operation = STORE_CHECK, .key = key};
     store_reply reply = {0};
+    LS_TRY(check_result(is_set, request.operation));
     LS_TRY(call(store, &request, &reply, 0));
     *is_set = reply.number != 0;
     return LS_OK;

@@ -20,7 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { DOOR_LIMIT_MS = 30000, CANCEL_LIMIT_MS = 1000 };
+enum { CANCEL_LIMIT_MS = 1000, KNOCK_AGAIN_MS = 5 };
 
 /* --- parts and failures -------------------------------------------------------------------------------------------- */
 
@@ -257,7 +257,11 @@ ls_status stream_create(stream_store **created, const char *server, ...) {
 
 /* --- ways to a server of this host ----------------------------------------------------------------------------------- */
 
-ls_status stream_connect_by_door(stream_store *store, int door) {
+static ls_status fail_unanswered(const stream_store *store) {
+    return ls_fail(LS_ERR_TIMEOUT, "%s took no connection to its store in time; is it stopped?", store->head.server);
+}
+
+ls_status stream_connect_by_door(stream_store *store, int door, int64_t deadline_ns) {
     int ends[2];
     const int failed =
         ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
@@ -275,34 +279,43 @@ ls_status stream_connect_by_door(stream_store *store, int door) {
     memcpy(CMSG_DATA(item), &ends[1], sizeof(int));
 
     /* The door holds a few hundred knocks; a launcher that is stopped lets them pile up. */
-    const int64_t deadline_ns = ls_deadline_after_ms(DOOR_LIMIT_MS);
     ls_status status = LS_OK;
     while ((ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOBUFS, -1) : sendmsg(door, &header, MSG_NOSIGNAL | MSG_DONTWAIT)) <
            0) {
         struct pollfd polled = {.fd = door, .events = POLLOUT};
         if (errno == EINTR) continue;
         if (errno == EAGAIN && ls_descriptors_wait(&polled, 1, deadline_ns) > 0) continue;
-        status = errno == EPIPE || errno == ECONNRESET
-                     ? ls_fail(LS_ERR_PEER_LOST, "%s is gone, and its store with it", store->head.server)
-                     : ls_fail_errno(LS_ERR_IO, errno, "cannot reach %s", store->head.server);
+        if (errno == EPIPE || errno == ECONNRESET)
+            status = ls_fail(LS_ERR_PEER_LOST, "%s is gone, and its store with it", store->head.server);
+        else if (errno == EAGAIN)
+            status = fail_unanswered(store);
+        else
+            status = ls_fail_errno(LS_ERR_IO, errno, "cannot reach %s", store->head.server);
         break;
     }
     close(ends[1]);
     return status;
 }
 
-ls_status stream_connect_by_name(stream_store *store, const char *name) {
+ls_status stream_connect_by_name(stream_store *store, const char *name, int64_t deadline_ns) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t length = strlen(name);
     if (length + 1 > sizeof address.sun_path)
         return ls_fail(LS_ERR_FORMAT, "the name of an abstract socket has at most %zu characters, this one %zu",
                        sizeof address.sun_path - 1, length);
     memcpy(address.sun_path + 1, name, length);
-    store->socket = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+    store->socket = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : socket(AF_UNIX, type, 0);
     if (store->socket < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot make a socket for the store");
     const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
-    if (connect(store->socket, (struct sockaddr *)&address, bytes) == 0) return LS_OK;
-    return ls_fail_errno(LS_ERR_PEER_LOST, errno,
-                         "%s cannot be reached: its abstract socket (same network namespace?) does not answer",
-                         store->head.server);
+    while (connect(store->socket, (struct sockaddr *)&address, bytes) != 0) {
+        if (errno != EAGAIN)
+            return ls_fail_errno(LS_ERR_PEER_LOST, errno,
+                                 "%s cannot be reached: its abstract socket (same network namespace?) does not answer",
+                                 store->head.server);
+        /* Those who wait fill the queue, and no event tells of a place in it. */
+        if (ls_now_ns() >= deadline_ns) return fail_unanswered(store);
+        ls_sleep_until(ls_now_ns() + KNOCK_AGAIN_MS * LS_NS_PER_MS);
+    }
+    return LS_OK;
 }

@@ -41,10 +41,14 @@ typedef struct stream_store {
  * every store, by ls_store_close of its head. Errors: LS_ERR_MEMORY. */
 ls_status stream_create(stream_store **created, const char *server, ...) LS_PRINTF(2, 3);
 
-/* Connects by sending one end of a fresh pair through a door (store/wire.h). Errors: LS_ERR_PEER_LOST, LS_ERR_IO. */
-ls_status stream_connect_by_door(stream_store *store, int door);
+/* What a server of this host gets to let a client in. */
+#define STREAM_CONNECT_LIMIT_MS 30000
 
-/* Connects to an abstract Unix socket. Errors: LS_ERR_PEER_LOST, LS_ERR_IO, LS_ERR_FORMAT when it is no name. */
-ls_status stream_connect_by_name(stream_store *store, const char *name);
+/* Connects by sending one end of a fresh pair through a door (store/wire.h). Errors: LS_ERR_PEER_LOST, LS_ERR_TIMEOUT,
+ * LS_ERR_IO. */
+ls_status stream_connect_by_door(stream_store *store, int door, int64_t deadline_ns);
+
+/* Connects to an abstract Unix socket. Errors: those of a door, LS_ERR_FORMAT when it is no name. */
+ls_status stream_connect_by_name(stream_store *store, const char *name, int64_t deadline_ns);
 
 #endif

@@ -4,6 +4,8 @@
 #include "support/ranks.h"
 
 #include "launch/launch.h"
+#include "launch/watcher.h"
+#include "launch/worker.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -339,6 +341,45 @@ static void a_run_puts_signals_and_limits_back(void **state) {
     assert_true(limit_before.rlim_cur == limit_after.rlim_cur);
 }
 
+static void a_watcher_that_is_stopped_does_not_hold_up_the_end(void **state) {
+    (void)state;
+    launch_watcher watcher = LAUNCH_NO_WATCHER;
+    ls_note_what_is_there();
+    assert_int_equal(launch_watcher_start(&watcher, "no job"), LS_OK);
+    kill(watcher.pid, SIGSTOP);
+    launch_watcher_dismiss(&watcher);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_nothing_left();
+}
+
+static void stop_here(void *argument) {
+    (void)argument;
+    raise(SIGSTOP);
+}
+
+static void a_program_that_does_not_begin_to_run_is_given_up(void **state) {
+    (void)state;
+    launch_start start = {.path = "/bin/true",
+                          .arguments = true_program,
+                          .environment = (char *const[]){NULL},
+                          .input = 0,
+                          .output = 1,
+                          .error_output = 2,
+                          .limit_ms = 100};
+    getrlimit(RLIMIT_NOFILE, &start.descriptors);
+    pid_t pid = 0;
+    ls_note_what_is_there();
+    ls_at_point("launch.worker.forked", -1, 0, stop_here, NULL);
+    assert_int_equal(launch_worker_start(&start, &pid), LS_ERR_TIMEOUT);
+    assert_non_null(strstr(ls_last_error(), "\"/bin/true\""));
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    ls_at_point(NULL, -1, 0, NULL, NULL);
+    start.limit_ms = 30000;
+    assert_int_equal(launch_worker_start(&start, &pid), LS_OK);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_nothing_left();
+}
+
 int main(void) {
 #define END_TEST(name) cmocka_unit_test_setup(name, mark)
     const struct CMUnitTest tests[] = {
@@ -361,6 +402,8 @@ int main(void) {
         END_TEST(many_runs_leave_no_descriptor_thread_or_memory),
         END_TEST(a_start_that_fails_at_any_call_leaves_nothing),
         END_TEST(a_run_puts_signals_and_limits_back),
+        END_TEST(a_watcher_that_is_stopped_does_not_hold_up_the_end),
+        END_TEST(a_program_that_does_not_begin_to_run_is_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,20 @@
 /* The store over the launcher's sockets: clients, waits, descriptors, and the ways in. */
 #include "launch/served.h"
 
+#include "store/stream.h"
+
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/wait.h"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 /* --- operations --------------------------------------------------------------------------------------------------- */
@@ -327,6 +331,32 @@ static void the_launchers_death_ends_a_wait_without_limit(void **state) {
     assert_null(store);
 }
 
+/* A server that is stopped: its queue takes some, and then no more. */
+static void a_server_that_takes_nobody_in_is_given_up(void **state) {
+    (void)state;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char name[32];
+    const int length = snprintf(name, sizeof name, "lockstep-test-%d", (int)getpid());
+    memcpy(address.sun_path + 1, name, (size_t)length);
+    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, bytes), 0);
+    assert_int_equal(listen(listener, 0), 0);
+    ls_status statuses[3];
+    for (int i = 0; i < 3; i++) {
+        stream_store *store = NULL;
+        assert_int_equal(stream_create(&store, "the server"), LS_OK);
+        statuses[i] = stream_connect_by_name(store, name, ls_deadline_after_ms(100));
+        if (statuses[i] != LS_OK) assert_non_null(strstr(ls_last_error(), "the server took no connection"));
+        ls_store *made = &store->head;
+        /* Closing one that is in the queue gives no place back. */
+        ls_store_close(&made);
+    }
+    assert_int_equal(statuses[0], LS_OK);
+    assert_int_equal(statuses[2], LS_ERR_TIMEOUT);
+    close(listener);
+}
+
 int main(void) {
 #define SERVER_TEST(name) cmocka_unit_test_setup_teardown(name, start_serving, stop_all)
     const struct CMUnitTest tests[] = {
@@ -344,6 +374,7 @@ int main(void) {
         SERVER_TEST(a_process_without_a_launcher_is_told_so),
         SERVER_TEST(a_forked_child_opens_its_own_and_cannot_use_its_parents),
         SERVER_TEST(the_launchers_death_ends_a_wait_without_limit),
+        SERVER_TEST(a_server_that_takes_nobody_in_is_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

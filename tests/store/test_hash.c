@@ -126,6 +126,9 @@ static void bad_arguments_are_refused_by_name(void **state) {
     assert_int_equal(ls_store_set(store, "k", NULL, 1), LS_ERR_ARGUMENT);
     assert_int_equal(ls_store_set(store, "k", "v", LS_STORE_VALUE_BYTES + 1), LS_ERR_ARGUMENT);
     assert_int_equal(ls_store_set(NULL, "k", "v", 1), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_store_count(store, NULL), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_store_check(store, "k", NULL), LS_ERR_ARGUMENT);
+    assert_null(ls_store_keep(NULL));
     assert_int_equal(
         store_set_descriptors(store, "k", (int[STORE_MOST_DESCRIPTORS + 1]){0}, STORE_MOST_DESCRIPTORS + 1),
         LS_ERR_ARGUMENT);
