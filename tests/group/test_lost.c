@@ -250,19 +250,27 @@ static void a_wait_that_expires_changes_nothing(void **state) {
 
 /* --- aborts and leaving ----------------------------------------------------------------------------------------------- */
 
-static void *abort_later(void *group) {
+typedef struct abort_call {
+    ls_group *group;
+    ls_store *store;
+} abort_call;
+
+static void *abort_later(void *argument) {
+    const abort_call *call = argument;
     ls_sleep_until(ls_now_ns() + 100 * LS_NS_PER_MS);
-    ls_group_abort(group, "the user has had enough");
+    ls_group_abort(call->group, "the user has had enough");
+    assert_ok(ls_store_set(call->store, "aborted", "1", 1));
     return NULL;
 }
 
-/* Rank 0 waits; another thread of it aborts. Rank 1 waits for rank 2, which never comes. */
+/* Rank 0 waits; another thread of it aborts. Rank 1 waits for rank 2, which comes when it is too late. */
 static void abort_while_waiting(const ls_rank *rank) {
     ls_group *group = open_over(rank, 0);
+    abort_call call = {group, rank->store};
     pthread_t thread;
     const int64_t start_ns = ls_now_ns();
-    if (rank->rank == 0) assert_int_equal(pthread_create(&thread, NULL, abort_later, group), 0);
-    if (rank->rank == 2) ls_sleep_until(ls_now_ns() + 400 * LS_NS_PER_MS);
+    if (rank->rank == 0) assert_int_equal(pthread_create(&thread, NULL, abort_later, &call), 0);
+    if (rank->rank == 2) assert_ok(ls_store_wait(rank->store, "aborted", 30000));
     assert_int_equal(ls_group_barrier(group, NULL), LS_ERR_ABORTED);
     assert_error_says("rank 0 aborted the group: the user has had enough");
     assert_true(ls_now_ns() - start_ns < 5 * LS_NS_PER_S);
