@@ -31,7 +31,7 @@ static void open_pair(tcp_group *tcp, int ends[TCP_CHANNELS]) {
         ends[channel] = pair[1];
         tcp->peers[1].links[channel] = (tcp_link){.socket = pair[0], .is_readable = true, .is_writable = true};
     }
-    tcp_transport_init(&tcp->whole, tcp, NULL, 2, &tcp->transport);
+    tcp_transport_init(tcp);
 }
 
 static void close_pair(tcp_group *tcp, const int ends[TCP_CHANNELS]) {

@@ -279,40 +279,32 @@ bool tcp_lanes_have_ended(const tcp_group *tcp, int rank) {
 
 /* --- the transport ----------------------------------------------------------------------------------------------------- */
 
-static tcp_peer *member(const tcp_transport *self, int peer) {
-    return &self->tcp->peers[self->members ? self->members[peer] : peer];
-}
-
 static void transport_send(void *network, int peer, const void *data, size_t bytes) {
-    const tcp_transport *self = network;
-    post(&member(self, peer)->to, (tcp_piece){.from = data, .bytes = bytes});
-    self->tcp->unsent++;
+    tcp_group *tcp = network;
+    post(&tcp->peers[peer].to, (tcp_piece){.from = data, .bytes = bytes});
+    tcp->unsent++;
 }
 
 static void transport_receive(void *network, int peer, void *data, size_t bytes) {
-    const tcp_transport *self = network;
-    post(&member(self, peer)->from, (tcp_piece){.into = data, .bytes = bytes});
-    self->tcp->unreceived++;
+    tcp_group *tcp = network;
+    post(&tcp->peers[peer].from, (tcp_piece){.into = data, .bytes = bytes});
+    tcp->unreceived++;
 }
 
 static uint64_t transport_sent(void *network, int peer) {
-    return member(network, peer)->to.finished;
+    return ((const tcp_group *)network)->peers[peer].to.finished;
 }
 
 static uint64_t transport_received(void *network, int peer) {
-    return member(network, peer)->from.finished;
+    return ((const tcp_group *)network)->peers[peer].from.finished;
 }
 
-void tcp_transport_init(tcp_transport *self, tcp_group *tcp, const int *members, int count, transport *made) {
-    int rank = tcp->rank;
-    for (int i = 0; members && i < count; i++)
-        if (members[i] == tcp->rank) rank = i;
-    *self = (tcp_transport){.tcp = tcp, .members = members};
-    *made = (transport){.rank = rank,
-                        .world_size = count,
-                        .network = self,
-                        .send = transport_send,
-                        .receive = transport_receive,
-                        .sent = transport_sent,
-                        .received = transport_received};
+void tcp_transport_init(tcp_group *tcp) {
+    tcp->transport = (transport){.rank = tcp->rank,
+                                 .world_size = tcp->world_size,
+                                 .network = tcp,
+                                 .send = transport_send,
+                                 .receive = transport_receive,
+                                 .sent = transport_sent,
+                                 .received = transport_received};
 }

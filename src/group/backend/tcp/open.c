@@ -152,7 +152,7 @@ static ls_status prepare(const backend_place *place, tcp_group **state) {
     tcp_mail_init(tcp);
     LS_TRY(make_list(tcp));
     LS_TRY(read_environment(tcp));
-    tcp_transport_init(&tcp->whole, tcp, NULL, tcp->world_size, &tcp->transport);
+    tcp_transport_init(tcp);
     LS_TRY(collective_create(&tcp->collective, &tcp->transport, place->relaxed_order));
     return make_events(tcp);
 }

@@ -139,12 +139,6 @@ typedef struct tcp_memory {
     size_t bytes;
 } tcp_memory;
 
-/* A transport between some ranks of a group: its peer i is members[i]. */
-typedef struct tcp_transport {
-    struct tcp_group *tcp;
-    const int *members; /* borrowed; NULL: all ranks */
-} tcp_transport;
-
 typedef struct tcp_group {
     ls_group *group;
     ls_store *store;
@@ -161,7 +155,6 @@ typedef struct tcp_group {
     _Atomic bool is_asleep;
 
     /* The driver's. */
-    tcp_transport whole;
     transport transport;
     collective *collective;
     uint64_t operation; /* the one that moves, or moved last */
@@ -199,8 +192,8 @@ ls_status tcp_lanes_receive(tcp_group *tcp, bool *moved);
 bool tcp_lanes_wait_for(const tcp_group *tcp, int peer);
 /* Whether the peer can still do its part, once it has left or died. */
 bool tcp_lanes_have_ended(const tcp_group *tcp, int peer);
-/* A transport among `count` members of the group; members NULL: all. `self` and `members` outlive `made`. */
-void tcp_transport_init(tcp_transport *self, tcp_group *tcp, const int *members, int count, transport *made);
+/* The transport between the ranks of the group. */
+void tcp_transport_init(tcp_group *tcp);
 /* Fails: two ranks called different things. */
 ls_status tcp_calls_differ(int rank, const tcp_call *call, int other_rank, const tcp_call *other, uint64_t number);
 
