@@ -81,6 +81,7 @@ static void hash_close(ls_store *store) {
 static const store_backend hash_backend = {.call = hash_call, .close = hash_close};
 
 ls_status ls_store_open_hash(ls_store **store) {
+    if (!store) return ls_fail(LS_ERR_ARGUMENT, "cannot open a store within this process: the place is NULL");
     *store = NULL;
     hash_store *hash = ls_alloc(sizeof *hash);
     if (!hash) return LS_ERR_MEMORY;

@@ -36,6 +36,7 @@ static ls_status connect_to_launcher(stream_store *store, int launcher) {
 }
 
 ls_status ls_store_open_inherited(ls_store **opened) {
+    if (!opened) return ls_fail(LS_ERR_ARGUMENT, "cannot open the store of `lockstep run`: the place is NULL");
     *opened = NULL;
     int64_t launcher = 0;
     stream_store *store = NULL;

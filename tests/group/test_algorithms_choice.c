@@ -295,6 +295,20 @@ static void memory_that_is_refused_leaves_nothing(void **state) {
     assert_nothing_left();
 }
 
+/* The last count whose segments are of whole lines, and the first whose would be empty. */
+static void more_ranks_than_scratch_has_lines_for_are_refused(void **state) {
+    (void)state;
+    collective *c = NULL;
+    transport network = {.world_size = COLLECTIVE_MOST_RANKS};
+    assert_int_equal(segment_bytes(1 << 20, network.world_size), COLLECTIVE_LINE_BYTES);
+    assert_int_equal(collective_create(&c, &network, false), LS_OK);
+    collective_close(&c);
+    network.world_size++;
+    assert_int_equal(collective_create(&c, &network, false), LS_ERR_UNSUPPORTED);
+    assert_null(c);
+    assert_non_null(strstr(ls_last_error(), "16385 ranks"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_and_rank_counts_choose_the_algorithm),
@@ -304,6 +318,7 @@ int main(void) {
         cmocka_unit_test(large_operations_keep_both_directions_of_the_wire_busy),
         cmocka_unit_test(counts_that_differ_are_a_mismatch_and_nothing_is_written),
         cmocka_unit_test(memory_that_is_refused_leaves_nothing),
+        cmocka_unit_test(more_ranks_than_scratch_has_lines_for_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

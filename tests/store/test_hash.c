@@ -3,6 +3,7 @@
 #include "support/test.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "store/store.h"
@@ -122,16 +123,54 @@ static void bad_arguments_are_refused_by_name(void **state) {
     key[LS_STORE_KEY_BYTES - 1] = '\0';
     assert_int_equal(ls_store_set(store, key, "v", 1), LS_OK);
     assert_int_equal(ls_store_set(store, "", "v", 1), LS_ERR_ARGUMENT);
-    assert_int_equal(ls_store_set(store, NULL, "v", 1), LS_ERR_ARGUMENT);
-    assert_int_equal(ls_store_set(store, "k", NULL, 1), LS_ERR_ARGUMENT);
     assert_int_equal(ls_store_set(store, "k", "v", LS_STORE_VALUE_BYTES + 1), LS_ERR_ARGUMENT);
-    assert_int_equal(ls_store_set(NULL, "k", "v", 1), LS_ERR_ARGUMENT);
-    assert_int_equal(ls_store_count(store, NULL), LS_ERR_ARGUMENT);
-    assert_int_equal(ls_store_check(store, "k", NULL), LS_ERR_ARGUMENT);
-    assert_null(ls_store_keep(NULL));
     assert_int_equal(
         store_set_descriptors(store, "k", (int[STORE_MOST_DESCRIPTORS + 1]){0}, STORE_MOST_DESCRIPTORS + 1),
         LS_ERR_ARGUMENT);
+}
+
+/* A call that lacks a store, a key, a value, or a place for what it returns. */
+#define ASSERT_SAYS_NULL(call)                            \
+    do {                                                  \
+        ls_fail(LS_ERR_STATE, "nothing yet");             \
+        assert_int_equal(call, LS_ERR_ARGUMENT);          \
+        assert_non_null(strstr(ls_last_error(), "NULL")); \
+    } while (0)
+
+static void every_public_call_refuses_a_null_by_name(void **state) {
+    ls_store *store = *state, *view = NULL;
+    int64_t number = 0;
+    bool flag = false;
+    ASSERT_SAYS_NULL(ls_store_open_hash(NULL));
+    ASSERT_SAYS_NULL(ls_store_open_inherited(NULL));
+    ASSERT_SAYS_NULL(ls_store_open_file(NULL, "/tmp/store"));
+    ASSERT_SAYS_NULL(ls_store_open_file(&view, NULL));
+    ASSERT_SAYS_NULL(ls_store_open_tcp(NULL, "127.0.0.1", 29500, true, 1));
+    ASSERT_SAYS_NULL(ls_store_open_tcp(&view, NULL, 29500, true, 1));
+    ASSERT_SAYS_NULL(ls_store_prefix(NULL, store, "p"));
+    ASSERT_SAYS_NULL(ls_store_prefix(&view, NULL, "p"));
+    ASSERT_SAYS_NULL(ls_store_prefix(&view, store, NULL));
+    ls_store *const lacking[] = {NULL, store}; /* the store, then the key */
+    for (int i = 0; i < 2; i++) {
+        const char *key = i == 0 ? "k" : NULL;
+        ASSERT_SAYS_NULL(ls_store_set(lacking[i], key, "v", 1));
+        ASSERT_SAYS_NULL(ls_store_get(lacking[i], key, &number, sizeof number, NULL, 1));
+        ASSERT_SAYS_NULL(ls_store_wait(lacking[i], key, 1));
+        ASSERT_SAYS_NULL(ls_store_add(lacking[i], key, 1, NULL));
+        ASSERT_SAYS_NULL(ls_store_compare_set(lacking[i], key, NULL, 0, "v", 1, &flag));
+        ASSERT_SAYS_NULL(ls_store_delete(lacking[i], key, &flag));
+        ASSERT_SAYS_NULL(ls_store_check(lacking[i], key, &flag));
+    }
+    ASSERT_SAYS_NULL(ls_store_set(store, "k", NULL, 1));
+    ASSERT_SAYS_NULL(ls_store_compare_set(store, "k", NULL, 1, "v", 1, &flag));
+    ASSERT_SAYS_NULL(ls_store_compare_set(store, "k", NULL, 0, NULL, 1, &flag));
+    ASSERT_SAYS_NULL(ls_store_count(NULL, &number));
+    ASSERT_SAYS_NULL(ls_store_count(store, NULL));
+    ASSERT_SAYS_NULL(ls_store_check(store, "k", NULL));
+    assert_int_equal(ls_store_port(NULL), 0);
+    assert_null(ls_store_keep(NULL));
+    ls_store_close(NULL);
+    ls_store_close(&view);
 }
 
 /* Descriptors are compared by the file they lead to. */
@@ -287,6 +326,7 @@ int main(void) {
         STORE_TEST(compare_set_changes_only_what_was_expected),
         STORE_TEST(deleted_keys_are_gone_and_uncounted),
         STORE_TEST(bad_arguments_are_refused_by_name),
+        STORE_TEST(every_public_call_refuses_a_null_by_name),
         STORE_TEST(descriptors_arrive_as_fresh_duplicates),
         cmocka_unit_test(a_store_that_closes_drops_its_descriptors),
         STORE_TEST(threads_lose_neither_a_sum_nor_a_wake),

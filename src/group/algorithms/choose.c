@@ -41,19 +41,17 @@
 #define SEGMENT_LEAST_BYTES ((size_t)32 << 10)
 /* Even a small share is cut into some segments, so that its steps overlap. */
 #define SEGMENTS_WANTED 8
-/* Cuts are at whole cache lines of the data, which is a multiple of every dtype: no element is split. */
-#define LINE_BYTES ((size_t)64)
 
 /* --- how data is cut ---------------------------------------------------------------------------------------------- */
 
 static size_t lines_of(size_t bytes) {
-    return bytes / LINE_BYTES + (bytes % LINE_BYTES > 0);
+    return bytes / COLLECTIVE_LINE_BYTES + (bytes % COLLECTIVE_LINE_BYTES > 0);
 }
 
 size_t share_border(size_t bytes, int rank, int world_size) {
     const size_t lines = lines_of(bytes), ranks = (size_t)world_size, r = (size_t)rank;
     /* The first lines % ranks shares have a line more. */
-    const size_t extra = lines % ranks, border = (lines / ranks * r + (r < extra ? r : extra)) * LINE_BYTES;
+    const size_t extra = lines % ranks, border = (lines / ranks * r + (r < extra ? r : extra)) * COLLECTIVE_LINE_BYTES;
     return border < bytes ? border : bytes;
 }
 
@@ -62,8 +60,9 @@ size_t share_longest(size_t bytes, int world_size) {
 }
 
 static size_t segment_within(size_t bytes, size_t room) {
-    const size_t wanted = lines_of(bytes / SEGMENTS_WANTED) * LINE_BYTES;
-    const size_t most = room < SEGMENT_MOST_BYTES ? room / LINE_BYTES * LINE_BYTES : SEGMENT_MOST_BYTES;
+    const size_t wanted = lines_of(bytes / SEGMENTS_WANTED) * COLLECTIVE_LINE_BYTES;
+    const size_t most =
+        room < SEGMENT_MOST_BYTES ? room / COLLECTIVE_LINE_BYTES * COLLECTIVE_LINE_BYTES : SEGMENT_MOST_BYTES;
     const size_t size = wanted < SEGMENT_LEAST_BYTES ? SEGMENT_LEAST_BYTES : wanted;
     return size < most ? size : most;
 }

@@ -43,11 +43,15 @@ algorithm_name algorithm_choose(const collective_shape *shape);
 /* How data is cut, so that wire and sums overlap. */
 #define COLLECTIVE_SCRATCH_BYTES ((size_t)4 << 20) /* of a rank; divided among its peers */
 #define COLLECTIVE_SLOTS 4                         /* segments of each peer that may wait to be combined */
+/* Cuts are at whole cache lines of the data, which is a multiple of every dtype: no element is split. */
+#define COLLECTIVE_LINE_BYTES ((size_t)64)
+/* So many that a segment of each is one line. */
+#define COLLECTIVE_MOST_RANKS ((int)(COLLECTIVE_SCRATCH_BYTES / COLLECTIVE_SLOTS / COLLECTIVE_LINE_BYTES))
 
 /* Bytes of the longest of the shares, one a rank, into which `bytes` are divided, and where a rank's begins. */
 size_t share_longest(size_t bytes, int world_size);
 size_t share_border(size_t bytes, int rank, int world_size);
-/* Bytes of a segment of a share of `bytes` bytes; a multiple of 64. */
+/* Bytes of a segment of a share of `bytes` bytes: whole lines, one at least. At most COLLECTIVE_MOST_RANKS ranks. */
 size_t segment_bytes(size_t bytes, int world_size);
 /* The same of a ring, where a rank hears from one peer. */
 size_t ring_segment_bytes(size_t bytes);

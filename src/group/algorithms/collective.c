@@ -22,6 +22,10 @@ static const algorithm *const algorithms[ALGORITHM_COUNT] = {
 
 ls_status collective_create(collective **created, const transport *network, bool relaxed_order) {
     const size_t ranks = (size_t)network->world_size;
+    *created = NULL;
+    if (network->world_size > COLLECTIVE_MOST_RANKS)
+        return ls_fail(LS_ERR_UNSUPPORTED, "%d ranks: a group over connections has at most %d; open it over mpi",
+                       network->world_size, COLLECTIVE_MOST_RANKS);
     collective *c = *created = ls_alloc(sizeof *c);
     if (!c) return LS_ERR_MEMORY;
     c->transport = network;

@@ -13,7 +13,8 @@
 typedef struct collective collective;
 
 /* `network` is borrowed. `relaxed_order` allows algorithms that add in another order than that of the ranks: replicas
- * are still equal, reruns too, but other sizes and splits give other bits. Errors: LS_ERR_MEMORY. */
+ * are still equal, reruns too, but other sizes and splits give other bits. Errors: LS_ERR_MEMORY; LS_ERR_UNSUPPORTED
+ * past COLLECTIVE_MOST_RANKS. */
 ls_status collective_create(collective **created, const transport *network, bool relaxed_order);
 void collective_close(collective **closed);
 
