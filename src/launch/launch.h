@@ -25,8 +25,9 @@ typedef struct launch_options {
     int ranks;
     char *const *program; /* name and arguments, ended by NULL */
     bool without_labels;
-    int64_t linger_ms; /* from the first failure to SIGTERM: the others may end by themselves; 0: half a second */
-    int64_t grace_ms;  /* from SIGTERM to SIGKILL; 0: 10 s */
+    int64_t linger_ms;     /* from the first failure to SIGTERM: the others may end by themselves; 0: half a second */
+    int64_t grace_ms;      /* from SIGTERM to SIGKILL; 0: 10 s */
+    int64_t kill_limit_ms; /* from the first SIGKILL until a process that does not end is left behind; 0: 30 s */
     launch_observer observer;
 } launch_options;
 
@@ -35,7 +36,8 @@ typedef struct launch_result {
     int first_failed; /* its rank; -1 without one */
 } launch_result;
 
-/* Runs the job to its end and reports the first failure on standard error. LS_OK: the job ran, well or badly.
+/* Runs the job to its end and reports the first failure on standard error. LS_OK: the job ran, well or badly. A process that
+ * the kernel does not end is named there, and the exit code is not 0.
  * Errors: LS_ERR_ARGUMENT (program not found, count out of range; `exit_code` tells which), LS_ERR_MEMORY, LS_ERR_IO,
  * LS_ERR_TIMEOUT (the program does not begin to run within a minute).
  * Then not all ranks could be started, those that were have been killed, and nothing is left behind.

@@ -21,16 +21,47 @@ static void ready(uv_poll_t *poll, int failure, int events) {
         signals->received(signals->context, (int)about.ssi_signo);
 }
 
+static void close_descriptors(launch_signals *signals) {
+    if (signals->descriptor >= 0) close(signals->descriptor);
+    if (signals->ends >= 0) close(signals->ends);
+    signals->descriptor = signals->ends = -1;
+}
+
+static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+enum { TO_END = 3, PASSED_ON = 5 }; /* the first TO_END of them end the job */
+
 /* What `nohup` or a shell's `&` made the launcher ignore stays ignored. */
-static void wanted_signals(sigset_t *wanted) {
-    static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+static void wanted_signals(sigset_t *wanted, int count) {
     sigemptyset(wanted);
-    /* Always: the launcher lives by it, whatever its parent ignored. */
-    sigaddset(wanted, SIGCHLD);
-    for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++) {
+    for (int i = 0; i < count; i++) {
         struct sigaction now;
         if (sigaction(passed_on[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(wanted, passed_on[i]);
     }
+}
+
+int launch_signals_take_end(void) {
+    sigset_t wanted;
+    wanted_signals(&wanted, TO_END);
+    const int taken = sigtimedwait(&wanted, NULL, &(struct timespec){0});
+    return taken > 0 ? taken : 0;
+}
+
+static int make_descriptor(const sigset_t *wanted) {
+    return ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : signalfd(-1, wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* On an error nothing is open. */
+static ls_status open_descriptors(launch_signals *signals, const sigset_t *wanted, uv_loop_t *loop) {
+    sigset_t to_end;
+    wanted_signals(&to_end, TO_END);
+    signals->descriptor = make_descriptor(wanted);
+    if (signals->descriptor >= 0) signals->ends = make_descriptor(&to_end);
+    int failure = signals->ends < 0 ? -errno : 0;
+    if (!failure)
+        failure = ls_fault(LS_FAULT_SYSCALL) ? UV_ENOMEM : uv_poll_init(loop, &signals->poll, signals->descriptor);
+    if (!failure) return LS_OK;
+    close_descriptors(signals);
+    return ls_fail(LS_ERR_IO, "the launcher cannot receive signals: %s", uv_strerror(failure));
 }
 
 static void put_back(const launch_signals *signals) {
@@ -42,25 +73,21 @@ static void put_back(const launch_signals *signals) {
 
 ls_status launch_signals_open(launch_signals *signals, uv_loop_t *loop, void (*received)(void *context, int signal),
                               void *context) {
-    *signals = (launch_signals){.descriptor = -1, .received = received, .context = context};
+    *signals = (launch_signals){.descriptor = -1, .ends = -1, .received = received, .context = context};
     sigset_t wanted;
-    wanted_signals(&wanted);
+    wanted_signals(&wanted, PASSED_ON);
+    /* Always: the launcher lives by it, whatever its parent ignored. */
+    sigaddset(&wanted, SIGCHLD);
     pthread_sigmask(SIG_BLOCK, &wanted, &signals->mask_before);
     /* A reader that goes away is an error of write; a SIGCHLD that is ignored would let children vanish unseen. */
     const struct sigaction ignore = {.sa_handler = SIG_IGN}, standard = {.sa_handler = SIG_DFL};
     sigaction(SIGPIPE, &ignore, &signals->pipe_before);
     sigaction(SIGCHLD, &standard, &signals->child_before);
 
-    signals->descriptor =
-        ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
-    int failure = signals->descriptor < 0 ? -errno : 0;
-    if (!failure)
-        failure = ls_fault(LS_FAULT_SYSCALL) ? UV_ENOMEM : uv_poll_init(loop, &signals->poll, signals->descriptor);
-    if (failure) {
-        if (signals->descriptor >= 0) close(signals->descriptor);
-        signals->descriptor = -1;
+    const ls_status status = open_descriptors(signals, &wanted, loop);
+    if (status != LS_OK) {
         put_back(signals);
-        return ls_fail(LS_ERR_IO, "the launcher cannot receive signals: %s", uv_strerror(failure));
+        return status;
     }
     signals->is_polling = true;
     signals->poll.data = signals;
@@ -69,9 +96,7 @@ ls_status launch_signals_open(launch_signals *signals, uv_loop_t *loop, void (*r
 }
 
 static void when_closed(uv_handle_t *handle) {
-    launch_signals *signals = handle->data;
-    close(signals->descriptor);
-    signals->descriptor = -1;
+    close_descriptors(handle->data);
 }
 
 void launch_signals_close(launch_signals *signals) {

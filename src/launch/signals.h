@@ -10,6 +10,7 @@
 typedef struct launch_signals {
     uv_poll_t poll;
     int descriptor; /* -1: not open */
+    int ends;       /* readable while a signal to end (TERM, INT, HUP) has come and was not received; nobody reads it */
     bool is_polling;
     void (*received)(void *context, int signal);
     void *context;
@@ -21,6 +22,9 @@ typedef struct launch_signals {
  * them ignored) come as calls of received(context, signal) from the loop. SIGPIPE is ignored. Errors: LS_ERR_IO. */
 ls_status launch_signals_open(launch_signals *signals, uv_loop_t *loop, void (*received)(void *context, int signal),
                               void *context);
+
+/* Takes a signal to end that has come and was not received: its number; 0 when there is none. */
+int launch_signals_take_end(void);
 
 /* Puts mask and dispositions back. The handle is closed by the loop. */
 void launch_signals_close(launch_signals *signals);

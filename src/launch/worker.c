@@ -94,13 +94,21 @@ static _Noreturn void become_program(const launch_start *start, pid_t launcher, 
     _exit(LAUNCH_EXIT_NO_PROGRAM);
 }
 
-/* What exec said: 0 when the pipe closed without a word; -1: nothing within the limit. */
-static int read_report(int report, int64_t limit_ms) {
-    struct pollfd polled = {.fd = report, .events = POLLIN};
+/* Until the program runs. */
+static ls_status await_program(const launch_start *start, int report) {
+    struct pollfd polled[2] = {{.fd = report, .events = POLLIN}, {.fd = start->cancel, .events = POLLIN}};
+    const int ready = ls_descriptors_wait(polled, 2, ls_deadline_after_ms(start->limit_ms));
+    if (ready <= 0)
+        return ls_fail(LS_ERR_TIMEOUT,
+                       "\"%s\" did not begin to run within %" PRId64 " ms; does its file system hang, or did somebody "
+                       "stop the process?",
+                       start->path, start->limit_ms);
+    if (!polled[0].revents) return ls_fail(LS_ERR_ABORTED, "\"%s\" had not begun to run", start->path);
     int failure = 0;
-    if (ls_descriptors_wait(&polled, 1, ls_deadline_after_ms(limit_ms)) <= 0) return -1;
-    /* exec closes its end of the pipe, as it does with all that is close-on-exec. */
-    return read(report, &failure, sizeof failure) == (ssize_t)sizeof failure ? failure : 0;
+    /* exec closes its end of the pipe, as it does with all that is close-on-exec: then nothing is to be read. */
+    if (read(report, &failure, sizeof failure) != (ssize_t)sizeof failure) return LS_OK;
+    const ls_status status = failure == ENOMEM || failure == EAGAIN ? LS_ERR_IO : LS_ERR_ARGUMENT;
+    return ls_fail_errno(status, failure, "cannot execute \"%s\"", start->path);
 }
 
 ls_status launch_worker_start(const launch_start *start, pid_t *started) {
@@ -110,21 +118,15 @@ ls_status launch_worker_start(const launch_start *start, pid_t *started) {
     const pid_t launcher = getpid();
     const pid_t pid = ls_fault(LS_FAULT_SYSCALL) ? (errno = EAGAIN, -1) : fork();
     if (pid == 0) become_program(start, launcher, report[1]);
-    int failure = errno;
+    const int failure = errno;
     close(report[1]);
-    if (pid > 0) failure = read_report(report[0], start->limit_ms);
+    const ls_status status =
+        pid > 0 ? await_program(start, report[0])
+                : ls_fail_errno(LS_ERR_IO, failure, "cannot start a process; raise the limit on processes");
     close(report[0]);
-    if (pid < 0) return ls_fail_errno(LS_ERR_IO, failure, "cannot start a process; raise the limit on processes");
-    if (failure) launch_process_end(pid);
-    if (failure < 0)
-        return ls_fail(LS_ERR_TIMEOUT,
-                       "\"%s\" did not begin to run within %" PRId64 " ms; does its file system hang, or did somebody "
-                       "stop the process?",
-                       start->path, start->limit_ms);
-    if (failure) {
-        const ls_status status = failure == ENOMEM || failure == EAGAIN ? LS_ERR_IO : LS_ERR_ARGUMENT;
-        return ls_fail_errno(status, failure, "cannot execute \"%s\"", start->path);
-    }
-    *started = pid;
-    return LS_OK;
+    if (status == LS_OK)
+        *started = pid;
+    else if (pid > 0)
+        launch_process_end(pid);
+    return status;
 }

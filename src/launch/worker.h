@@ -22,11 +22,12 @@ typedef struct launch_start {
     struct rlimit descriptors;       /* its limit on them */
     bool ignores_pipe_signal;
     int64_t limit_ms; /* until the program runs */
+    int cancel;       /* a descriptor: once it is readable the start is given up; -1: none */
 } launch_start;
 
 /* Starts a process in a session of its own, which dies with this one, and returns when the program runs in it.
- * Errors: LS_ERR_IO (no process, no memory), LS_ERR_ARGUMENT (the file is no program), LS_ERR_TIMEOUT; then no process
- * is left. */
+ * Errors: LS_ERR_IO (no process, no memory), LS_ERR_ARGUMENT (the file is no program), LS_ERR_TIMEOUT,
+ * LS_ERR_ABORTED (it was cancelled); then no process is left. */
 ls_status launch_worker_start(const launch_start *start, pid_t *pid);
 
 #endif

@@ -1,4 +1,5 @@
 /* However a job ends, the exit code is that of the first failure, and nothing of the job is left. */
+#include "launch/captured.h"
 #include "launch/marked.h"
 #include "support/faults.h"
 #include "support/ranks.h"
@@ -11,6 +12,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -365,7 +367,8 @@ static void a_program_that_does_not_begin_to_run_is_given_up(void **state) {
                           .input = 0,
                           .output = 1,
                           .error_output = 2,
-                          .limit_ms = 100};
+                          .limit_ms = 100,
+                          .cancel = -1};
     getrlimit(RLIMIT_NOFILE, &start.descriptors);
     pid_t pid = 0;
     ls_note_what_is_there();
@@ -378,6 +381,64 @@ static void a_program_that_does_not_begin_to_run_is_given_up(void **state) {
     assert_int_equal(launch_worker_start(&start, &pid), LS_OK);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_nothing_left();
+}
+
+static void tell_and_stop(void *argument) {
+    (void)!write(*(const int *)argument, "!", 1);
+    raise(SIGSTOP);
+}
+
+static void ctrl_c_ends_a_start_that_hangs_at_once(void **state) {
+    (void)state;
+    const int64_t start_ns = ls_now_ns();
+    captured job;
+    char byte = 0;
+    int told[2];
+    assert_int_equal(pipe2(told, O_CLOEXEC), 0);
+    ls_at_point("launch.worker.forked", -1, 1, tell_and_stop, &told[1]); /* rank 1's; rank 0 runs by then */
+    captured_start(&job, &(launch_options){.ranks = 2, .program = (char *const[]){"sleep", "1000", NULL}}, true);
+    assert_int_equal(read(told[0], &byte, 1), 1);
+    kill(job.launcher, SIGINT);
+    captured_finish(&job);
+    ls_at_point(NULL, -1, 0, NULL, NULL);
+    assert_int_equal(job.exit_code, 128 + SIGINT);
+    assert_non_null(strstr(job.texts[0], "SIGINT came before all ranks ran: \""));
+    assert_true(ls_now_ns() - start_ns < 30 * LS_NS_PER_S); /* not the limit of a minute */
+    assert_int_equal(marked_processes(), 0);
+    captured_free(&job);
+    for (int i = 0; i < 2; i++) close(told[i]);
+}
+
+static void find_rank_1(void *context, const launch_process *process) {
+    pid_t *found = context;
+    if (process->parent == found[0] && launch_process_carries(process->pid, "LOCAL_RANK=1")) found[1] = process->pid;
+}
+
+/* Whoever debugs a process learns of its end before its parent does: to the launcher it is as one that SIGKILL does not
+ * end, like one whose file system hangs. */
+static void a_rank_that_does_not_end_when_it_is_killed_is_named_and_left_behind(void **state) {
+    (void)state;
+    captured job;
+    char said[64];
+    captured_start(
+        &job,
+        &(launch_options){
+            .ranks = 2, .program = (char *const[]){"sleep", "1000", NULL}, .grace_ms = 1, .kill_limit_ms = 300},
+        true);
+    pid_t found[2] = {job.launcher, 0};
+    while (found[1] == 0) launch_each_process(find_rank_1, found);
+    if (ptrace(PTRACE_SEIZE, found[1], NULL, NULL) != 0) {
+        kill(job.launcher, SIGKILL);
+        LS_SKIP("this process may not debug another (ptrace)");
+    }
+    kill(job.launcher, SIGTERM);
+    captured_finish(&job);
+    snprintf(said, sizeof said, "process %d of rank 1 was killed and does not end;", (int)found[1]);
+    assert_non_null(strstr(job.texts[0], said));
+    assert_null(strstr(job.texts[0], "of rank 0 was killed"));
+    assert_int_equal(job.exit_code, 128 + SIGTERM); /* rank 0's, the first failure */
+    assert_int_equal(waitpid(found[1], NULL, 0), found[1]);
+    captured_free(&job);
 }
 
 int main(void) {
@@ -404,6 +465,8 @@ int main(void) {
         END_TEST(a_run_puts_signals_and_limits_back),
         END_TEST(a_watcher_that_is_stopped_does_not_hold_up_the_end),
         END_TEST(a_program_that_does_not_begin_to_run_is_given_up),
+        END_TEST(ctrl_c_ends_a_start_that_hangs_at_once),
+        END_TEST(a_rank_that_does_not_end_when_it_is_killed_is_named_and_left_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
