@@ -87,6 +87,26 @@ static void a_hundred_groups_leave_no_key_and_no_descriptor(void **state) {
     ls_store_close(&store);
 }
 
+/* However many ranks wait for one that does not come: what they ask the store does not keep it busy. */
+static void looks_for_failures_grow_rare_and_end_at_the_deadline(void **state) {
+    (void)state;
+    backend_place place = {.world_size = 128, .deadline_ns = LS_DEADLINE_NEVER};
+    int64_t slice_ms = 0, waited_ms = 0;
+    int looks = 0;
+    for (; waited_ms < 60000; looks++) {
+        slice_ms = tcp_cards_slice_ms(&place, slice_ms);
+        assert_in_range(slice_ms, looks == 0 ? 100 : 200, 2000);
+        waited_ms += slice_ms;
+    }
+    assert_in_range(looks, 30, 40);
+    place.world_size = 2;
+    assert_in_range(tcp_cards_slice_ms(&place, 0), 1, 100);
+    place.deadline_ns = ls_deadline_after_ms(50);
+    assert_in_range(tcp_cards_slice_ms(&place, 1000), 1, 50);
+    place.deadline_ns = ls_now_ns() - 1;
+    assert_int_equal(tcp_cards_slice_ms(&place, 1000), 1);
+}
+
 /* --- strangers -------------------------------------------------------------------------------------------------------- */
 
 #define PREFIX "lockstep/group/1"
@@ -321,6 +341,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hundred_groups_leave_no_key_and_no_descriptor),
         cmocka_unit_test(a_fault_at_any_call_leaves_nothing),
+        cmocka_unit_test(looks_for_failures_grow_rare_and_end_at_the_deadline),
         cmocka_unit_test_setup(strangers_are_turned_away_and_delay_nobody, allow_crowds),
         cmocka_unit_test(who_knows_the_secret_but_is_no_awaited_rank_is_turned_away),
         cmocka_unit_test(addresses_are_tried_until_one_leads_to_the_rank),

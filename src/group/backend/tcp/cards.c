@@ -15,8 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* How long we wait before we look whether another rank has failed. */
-#define LOOK_AGAIN_MS 50
+#define FIRST_SLICE_MS 50
+#define LONGEST_SLICE_MS 2000
 
 void tcp_place_pack(const store_address *address, tcp_place *place) {
     *place = (tcp_place){.is_wide = address->socket.ss_family == AF_INET6};
@@ -44,6 +44,14 @@ void tcp_place_unpack(const tcp_place *place, store_address *address) {
         narrow->sin_port = place->port;
         memcpy(&narrow->sin_addr, place->number, 4);
     }
+}
+
+int64_t tcp_cards_slice_ms(const backend_place *place, int64_t former_ms) {
+    const int64_t left_ms = (place->deadline_ns - ls_now_ns()) / LS_NS_PER_MS;
+    int64_t slice_ms = former_ms ? 2 * former_ms : FIRST_SLICE_MS + place->world_size;
+    if (slice_ms > LONGEST_SLICE_MS) slice_ms = LONGEST_SLICE_MS;
+    if (slice_ms > left_ms) slice_ms = left_ms;
+    return slice_ms > 1 ? slice_ms : 1; /* to the store 0 is its default */
 }
 
 /* --- failing together -------------------------------------------------------------------------------------------------- */
@@ -127,15 +135,12 @@ static bool is_dead(const tcp_card *own, const tcp_card *card) {
     return has_ended;
 }
 
-ls_status tcp_cards_examine(const backend_place *place, const tcp_card *own, const tcp_card *cards, int count) {
-    for (int rank = 0; rank < count; rank++) {
-        if (rank == place->rank || !is_dead(own, &cards[rank])) continue;
-        LS_TRY(look_for_failure(place)); /* it may have said why */
-        return ls_fail(LS_ERR_PEER_LOST,
-                       "rank %d (%.63s, process %" PRId64 ") died while the group was opened; start the job again",
-                       rank, cards[rank].host, cards[rank].process);
-    }
-    return LS_OK;
+ls_status tcp_cards_examine(const backend_place *place, const tcp_card *own, const tcp_card *card, int rank) {
+    if (rank == place->rank || !is_dead(own, card)) return LS_OK;
+    LS_TRY(look_for_failure(place)); /* it may have said why */
+    return ls_fail(LS_ERR_PEER_LOST,
+                   "rank %d (%.63s, process %" PRId64 ") died while the group was opened; start the job again", rank,
+                   card->host, card->process);
 }
 
 /* A rank that waits for rank 0 looks at it as soon as it has come. */
@@ -150,9 +155,10 @@ static int look_for_rank_0(const backend_place *place, int round, tcp_card *card
 static ls_status await(const backend_place *place, int round, const char *key, void *value, size_t bytes,
                        tcp_card *cards, int known) {
     const tcp_card own = cards[place->rank];
-    for (;;) {
+    for (int64_t slice_ms = 0;;) {
         size_t found = 0;
-        const ls_status status = ls_store_get(place->store, key, value, bytes, &found, LOOK_AGAIN_MS);
+        slice_ms = tcp_cards_slice_ms(place, slice_ms);
+        const ls_status status = ls_store_get(place->store, key, value, bytes, &found, slice_ms);
         if (status == LS_OK && found == bytes) return LS_OK;
         if (status == LS_OK || status == LS_ERR_ARGUMENT)
             return ls_fail(LS_ERR_MISMATCH,
@@ -164,7 +170,7 @@ static ls_status await(const backend_place *place, int round, const char *key, v
         /* What a rank said before it ended goes before what the store says of it. */
         LS_TRY(look_for_failure(place));
         if (known == 0) known = look_for_rank_0(place, round, cards);
-        LS_TRY(tcp_cards_examine(place, &own, cards, known));
+        for (int rank = 0; rank < known; rank++) LS_TRY(tcp_cards_examine(place, &own, &cards[rank], rank));
         if (ls_now_ns() < place->deadline_ns) continue;
         char missing[512];
         describe_missing(place, round, known, missing, sizeof missing);

@@ -34,8 +34,13 @@ typedef struct tcp_card {
  * LS_ERR_TIMEOUT names who is missing; those of the first rank that withdrew; those of the store. */
 ls_status tcp_cards_exchange(const backend_place *place, int round, const tcp_card *own, tcp_card *cards);
 
-/* Fails when a rank of this host, among the first `count` cards, has died. */
-ls_status tcp_cards_examine(const backend_place *place, const tcp_card *own, const tcp_card *cards, int count);
+/* Fails when `rank`, whose card is `card`, is of this host and has died. */
+ls_status tcp_cards_examine(const backend_place *place, const tcp_card *own, const tcp_card *card, int rank);
+
+/* How long we wait before we look whether another rank has failed: `former_ms` is the wait before; 0: the first. A rank that fails
+ * is noticed soon while few wait and have not waited long; many that wait long do not keep the store busy by asking. Never past the
+ * deadline. */
+int64_t tcp_cards_slice_ms(const backend_place *place, int64_t former_ms);
 
 /* Takes away what this rank has left of them in the store. Rank 0 has left all cards: it calls when all have read them, or
  * has withdrawn. */

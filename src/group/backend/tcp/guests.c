@@ -108,8 +108,18 @@ static void welcome(tcp_meeting *meeting, int listener, int64_t now_ns) {
     }
 }
 
-int tcp_guests_poll(const tcp_meeting *meeting, struct pollfd *polled) {
+/* How long a guest may say nothing. */
+static int64_t patience_ns(const tcp_meeting *meeting, int guests) {
+    return guests < meeting->most_guests ? PATIENCE_NS : SHORT_PATIENCE_NS;
+}
+
+int tcp_guests_poll(const tcp_meeting *meeting, struct pollfd *polled, int64_t *wake_ns) {
     int count = 0;
+    if (meeting->guest_count > 0) {
+        /* The oldest comes first. */
+        const int64_t over_ns = meeting->guests[0].since_ns + patience_ns(meeting, meeting->guest_count);
+        if (over_ns < *wake_ns) *wake_ns = over_ns;
+    }
     for (int i = 0; i < meeting->tcp->listener_count; i++)
         polled[count++] = (struct pollfd){
             .fd = meeting->guest_count < meeting->most_guests ? meeting->tcp->listeners[i] : -1, .events = POLLIN};
@@ -123,8 +133,7 @@ void tcp_guests_go_on(tcp_meeting *meeting, const struct pollfd *polled, int64_t
     /* From the last one on, since whoever goes closes the gap. */
     for (int i = guests - 1; i >= 0; i--) {
         if (polled[listeners + i].revents && !receive(meeting, i)) continue;
-        const int64_t waited_ns = now_ns - meeting->guests[i].since_ns;
-        if (waited_ns < (guests < meeting->most_guests ? PATIENCE_NS : SHORT_PATIENCE_NS)) continue;
+        if (now_ns - meeting->guests[i].since_ns < patience_ns(meeting, guests)) continue;
         turn_away(meeting, &meeting->guests[i], LS_LOG_WARNING, "it said nothing");
         dismiss(meeting, i);
     }

@@ -24,9 +24,7 @@
 #include <unistd.h>
 
 #define CARD_VERSION 1
-#define LOOK_AROUND_NS (100 * LS_NS_PER_MS)
 #define MOMENT_NS LS_NS_PER_S
-#define CREDENTIALS_SLICE_MS 50
 
 /* --- secrets ----------------------------------------------------------------------------------------------------------- */
 
@@ -49,9 +47,9 @@ static ls_status fetch_credentials(tcp_meeting *meeting) {
     const backend_place *place = meeting->place;
     char key[LS_STORE_KEY_BYTES];
     key_of_secret(place, key);
-    for (;;) {
-        const ls_status status =
-            store_job_credentials(place->store, key, place->rank, CREDENTIALS_SLICE_MS, &meeting->credentials);
+    for (int64_t slice_ms = 0;;) {
+        slice_ms = tcp_cards_slice_ms(place, slice_ms);
+        const ls_status status = store_job_credentials(place->store, key, place->rank, slice_ms, &meeting->credentials);
         if (status == LS_OK) break;
         if (status != LS_ERR_TIMEOUT) return ls_fail_within(status, "rank %d", place->rank);
         LS_TRY(tcp_cards_look_around(place));
@@ -244,7 +242,7 @@ static ls_status examine_peers(tcp_meeting *meeting, const struct pollfd *polled
 
 static ls_status turn(tcp_meeting *meeting, int64_t look_ns) {
     int64_t wake_ns = look_ns;
-    struct pollfd *guests = meeting->polled, *visits = guests + tcp_guests_poll(meeting, guests);
+    struct pollfd *guests = meeting->polled, *visits = guests + tcp_guests_poll(meeting, guests, &wake_ns);
     struct pollfd *peers = visits + tcp_visits_poll(meeting, visits, &wake_ns);
     const size_t count = (size_t)(peers - guests + poll_peers(meeting, peers));
     if (ls_descriptors_wait(guests, count, wake_ns) < 0)
@@ -256,18 +254,26 @@ static ls_status turn(tcp_meeting *meeting, int64_t look_ns) {
     return LS_OK;
 }
 
+/* A rank whose control connection we have is watched through that. */
+static ls_status look_around(const tcp_meeting *meeting) {
+    const tcp_group *tcp = meeting->tcp;
+    LS_TRY(tcp_cards_look_around(meeting->place));
+    for (int rank = 0; rank < tcp->world_size; rank++)
+        if (tcp->peers[rank].links[TCP_CONTROL].socket < 0)
+            LS_TRY(tcp_cards_examine(meeting->place, &meeting->cards[tcp->rank], &meeting->cards[rank], rank));
+    return ls_now_ns() >= meeting->place->deadline_ns ? time_is_up(meeting) : LS_OK;
+}
+
 static ls_status connect_all(tcp_meeting *meeting) {
     const tcp_group *tcp = meeting->tcp;
     meeting->missing = (tcp->world_size - 1) * TCP_CHANNELS;
-    int64_t look_ns = ls_now_ns() + LOOK_AROUND_NS;
+    int64_t slice_ms = tcp_cards_slice_ms(meeting->place, 0), look_ns = ls_deadline_after_ms(slice_ms);
     while (meeting->missing > 0) {
-        LS_TRY(turn(meeting, look_ns < meeting->place->deadline_ns ? look_ns : meeting->place->deadline_ns));
-        const int64_t now_ns = ls_now_ns();
-        if (now_ns < look_ns) continue;
-        LS_TRY(tcp_cards_look_around(meeting->place));
-        LS_TRY(tcp_cards_examine(meeting->place, &meeting->cards[tcp->rank], meeting->cards, tcp->world_size));
-        if (now_ns >= meeting->place->deadline_ns) return time_is_up(meeting);
-        look_ns = now_ns + LOOK_AROUND_NS;
+        LS_TRY(turn(meeting, look_ns));
+        if (ls_now_ns() < look_ns) continue;
+        LS_TRY(look_around(meeting));
+        slice_ms = tcp_cards_slice_ms(meeting->place, slice_ms);
+        look_ns = ls_deadline_after_ms(slice_ms);
     }
     ls_point("tcp.meeting.met");
     return LS_OK;

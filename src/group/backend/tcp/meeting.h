@@ -60,8 +60,9 @@ ls_status tcp_credentials_bind(store_credentials *credentials, const char *prefi
 /* In a forked child: closes what is not the group's yet. */
 void tcp_meeting_forked(const tcp_meeting *meeting);
 
-/* guests.c: the sockets to look at are appended to `polled`, and looked at again in the same order. */
-int tcp_guests_poll(const tcp_meeting *meeting, struct pollfd *polled);
+/* guests.c: the sockets to look at are appended to `polled`, and looked at again in the same order; at `wake_ns`, which becomes
+ * sooner where it has to, at the latest. */
+int tcp_guests_poll(const tcp_meeting *meeting, struct pollfd *polled, int64_t *wake_ns);
 void tcp_guests_go_on(tcp_meeting *meeting, const struct pollfd *polled, int64_t now_ns);
 
 /* visits.c: likewise. Errors: LS_ERR_IO for lack of sockets, LS_ERR_ENVIRONMENT when the secrets differ. */
