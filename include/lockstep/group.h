@@ -180,8 +180,8 @@ LS_API ls_status ls_group_receive(ls_group *group, void *data, size_t count, ls_
 
 /* Waits until every rank has called it, and says who has not: rank 0 waits `timeout_ms` for the others, and all that came
  * learn its verdict, LS_ERR_TIMEOUT naming the ranks that did not come. The group is not lost, unless a rank is dead. Goes
- * through the store, beside the order of other calls: a tool to find a rank that hangs, slower than ls_group_barrier.
- * Errors: LS_ERR_TIMEOUT, LS_ERR_PEER_LOST, LS_ERR_UNSUPPORTED without a store (mpi), those of the store. */
+ * beside the order of other calls, through the store (over MPI as messages of its own): a tool to find a rank that hangs,
+ * slower than ls_group_barrier. Errors: LS_ERR_TIMEOUT, LS_ERR_PEER_LOST, those of the store. */
 LS_API ls_status ls_group_monitored_barrier(ls_group *group, int64_t timeout_ms);
 
 /* Several of the same kind at once: `n` arrays data[i] of counts[i] elements (or send[i], receive[i]), posted together, so that

@@ -75,7 +75,7 @@ typedef struct ls_backend {
     const char *name;
     backend_reach reach;
     bool survives_loss;     /* the ranks that are left may open a group again */
-    bool needs_no_store;    /* `open` meets the other ranks by itself */
+    bool needs_no_store;    /* `open` meets the other ranks by itself; then there are `number`, `tell` and `hear` */
     bool has_device_memory; /* its memory is a GPU's, out of the host's reach; so it carries a world of one too */
 
     /* Collective: meets the other ranks. On error nothing is left. `close` is local and never waits for peers. */
@@ -127,6 +127,16 @@ typedef struct ls_backend {
 
     /* In a forked child: lets go of descriptors. */
     void (*forked)(void *state);
+
+    /* What a store would do; only with `needs_no_store`.
+     *
+     * The group's number, the same on all its ranks and no other group's of theirs. */
+    uint64_t (*number)(const void *state);
+
+    /* Words between two ranks, numbered upwards, beside all operations. `tell` sends one and does not wait; `hear` tells
+     * whether word `number` of rank `from` has come, and forgets those before it. Any thread that may drive. */
+    ls_status (*tell)(void *state, int to, uint64_t number, const ls_error *word);
+    bool (*hear)(void *state, int from, uint64_t number, ls_error *word);
 } ls_backend;
 
 extern const ls_backend solo_backend;  /* a world of one: everything is done at once */

@@ -130,6 +130,9 @@ static ls_status enlist(ls_group *group) {
     return status;
 }
 
+/* What names a group apart from all others of its ranks: its keys in the store, its file of the flight recorder. */
+#define GROUP_PREFIX "lockstep/group/%" PRIu64
+
 ls_status group_open_state(ls_group *group, const char *stale_prefix, const group_origin *origin) {
     const backend_place place = {.group = group,
                                  .store = group->store,
@@ -144,6 +147,8 @@ ls_status group_open_state(ls_group *group, const char *stale_prefix, const grou
                                  .ranks = origin ? origin->ranks : NULL,
                                  .number = origin ? origin->number : 0};
     LS_TRY(group->backend->open(&place, &group->state));
+    if (group->backend->needs_no_store && !origin)
+        snprintf(group->prefix, sizeof group->prefix, GROUP_PREFIX, group->backend->number(group->state));
     if (group->backend->drivers) group->drivers = group->backend->drivers(group->state);
     LS_TRY(enlist(group));
     const int spare = group->backend->spare_processors(group->state);
@@ -160,8 +165,8 @@ static ls_status open_counted(ls_group *group) {
     int64_t count = 0;
     snprintf(key, sizeof key, "lockstep/group/opened/%d", group->rank);
     LS_TRY(ls_store_add(group->store, key, 1, &count));
-    snprintf(group->prefix, sizeof group->prefix, "lockstep/group/%" PRId64, count);
-    snprintf(stale_prefix, sizeof stale_prefix, "lockstep/group/%" PRId64, count - 1);
+    snprintf(group->prefix, sizeof group->prefix, GROUP_PREFIX, (uint64_t)count);
+    snprintf(stale_prefix, sizeof stale_prefix, GROUP_PREFIX, (uint64_t)count - 1);
     return group_open_state(group, stale_prefix, NULL);
 }
 

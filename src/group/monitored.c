@@ -1,5 +1,6 @@
-/* monitored.c: a barrier that tells who did not come. It goes through the store, so that it works while the group's queue
- * hangs, and that somebody is late loses nothing: each rank leaves a key, rank 0 collects them and leaves its verdict. */
+/* monitored.c: a barrier that tells who did not come. What ranks say goes beside the group's queue, through the store or (where
+ * the backend does without one) from rank to rank, so that it works while the queue hangs, and that somebody is late loses
+ * nothing: each rank says that it has come, rank 0 hears all of them and says its verdict. */
 #include "group/group.h"
 
 #include "base/clock.h"
@@ -12,30 +13,89 @@
 #define SLACK_MS 2000
 /* How often we look whether the group is lost. */
 #define SLICE_MS 200
+/* How often we look for what comes from rank to rank. */
+#define LOOK_NS LS_NS_PER_MS
 
-static void name_key(const ls_group *group, uint64_t number, const char *who, int rank, char key[LS_STORE_KEY_BYTES]) {
-    snprintf(key, LS_STORE_KEY_BYTES, "%s/b%" PRIu64 "/%s%d", group->prefix, number, who, rank);
+/* What a rank says at a barrier, in this order. */
+typedef enum said { COMES, VERDICT } said;
+
+/* One rank's call. */
+typedef struct visit {
+    ls_group *group;
+    uint64_t number; /* of the barrier, from 1 */
+    int64_t timeout_ms, deadline_ns;
+} visit;
+
+/* --- saying and hearing -------------------------------------------------------------------------------------------------- */
+
+static void name_key(const visit *here, uint64_t number, said what, int rank, char key[LS_STORE_KEY_BYTES]) {
+    snprintf(key, LS_STORE_KEY_BYTES, "%s/b%" PRIu64 "/%s%d", here->group->prefix, number,
+             what == VERDICT ? "verdict" : "", rank);
 }
 
-static ls_status await_key(ls_group *group, const char *key, int64_t deadline_ns) {
+/* Rank 0 to all others, the others to rank 0. */
+static ls_status say(const visit *here, said what, const ls_error *word) {
+    const ls_group *group = here->group;
+    char key[LS_STORE_KEY_BYTES];
+    if (group->store) {
+        name_key(here, here->number, what, group->rank, key);
+        return ls_store_set(group->store, key, word, sizeof *word);
+    }
+    const int first = group->rank == 0 ? 1 : 0, end = group->rank == 0 ? group->world_size : 1;
+    for (int to = first; to < end; to++) LS_TRY(group->backend->tell(group->state, to, here->number * 2 + what, word));
+    return LS_OK;
+}
+
+static ls_status look_in_store(const visit *here, said what, int from, int64_t limit_ms, ls_error *word) {
+    char key[LS_STORE_KEY_BYTES];
+    size_t bytes = 0;
+    name_key(here, here->number, what, from, key);
+    LS_TRY(ls_store_get(here->group->store, key, word, sizeof *word, &bytes, limit_ms));
+    return bytes == sizeof *word ? LS_OK : ls_fail(LS_ERR_FORMAT, "store key \"%s\" holds no word of a rank", key);
+}
+
+/* Groups that calls alone drive go on meanwhile: who did not come may wait for our part of what was posted there. */
+static ls_status look_around(const visit *here, said what, int from, ls_error *word) {
+    ls_group *group = here->group;
+    if (group->backend->hear(group->state, from, here->number * 2 + what, word)) return LS_OK;
+    ls_group_progress(group);
+    group_poll_others(group);
+    ls_sleep_until(ls_now_ns() + LOOK_NS);
+    return LS_ERR_TIMEOUT;
+}
+
+/* Waits for what `from` says. LS_ERR_TIMEOUT, without a sentence: it has not. */
+static ls_status await_word(const visit *here, said what, int from, int64_t deadline_ns, ls_error *word) {
     for (;;) {
         const int64_t left_ms = (deadline_ns - ls_now_ns()) / LS_NS_PER_MS;
-        const ls_status status = ls_store_wait(group->store, key,
-                                               left_ms < 1          ? 1
-                                               : left_ms < SLICE_MS ? left_ms
-                                                                    : SLICE_MS);
+        const int64_t limit_ms = left_ms < 1 ? 1 : left_ms < SLICE_MS ? left_ms : SLICE_MS;
+        const ls_status status =
+            here->group->store ? look_in_store(here, what, from, limit_ms, word) : look_around(here, what, from, word);
         if (status != LS_ERR_TIMEOUT || ls_now_ns() >= deadline_ns) return status;
-        LS_TRY(group_check(group));
+        LS_TRY(group_check(here->group));
     }
 }
 
+/* Keys that everyone has read are taken away. */
+static void forget(const visit *here, uint64_t number, said what) {
+    char key[LS_STORE_KEY_BYTES];
+    if (!here->group->store) return;
+    name_key(here, number, what, here->group->rank, key);
+    ls_store_delete(here->group->store, key, NULL);
+}
+
+/* --- the barrier --------------------------------------------------------------------------------------------------------- */
+
+/* Of who comes there is nothing more to say. */
+static const ls_error coming = {.status = LS_OK};
+
 /* Rank 0: who is there when the time is up. */
-static ls_status collect(ls_group *group, uint64_t number, int64_t timeout_ms, int64_t deadline_ns) {
-    char key[LS_STORE_KEY_BYTES], missing[512] = "";
+static ls_status collect(const visit *here) {
+    char missing[512] = "";
     size_t used = 0;
-    for (int rank = 1; rank < group->world_size; rank++) {
-        name_key(group, number, "", rank, key);
-        const ls_status status = await_key(group, key, deadline_ns);
+    for (int rank = 1; rank < here->group->world_size; rank++) {
+        ls_error unused;
+        const ls_status status = await_word(here, COMES, rank, here->deadline_ns, &unused);
         if (status == LS_OK) continue;
         if (status != LS_ERR_TIMEOUT) return status;
         if (used + 1 < sizeof missing)
@@ -44,53 +104,46 @@ static ls_status collect(ls_group *group, uint64_t number, int64_t timeout_ms, i
     if (!used) return LS_OK;
     return ls_fail(LS_ERR_TIMEOUT,
                    "%s did not come to monitored barrier %" PRIu64 " within %" PRId64 " ms; see what %s", missing,
-                   number, timeout_ms, "these ranks do");
+                   here->number, here->timeout_ms, "these ranks do");
 }
 
-/* Keys that everyone has read are taken away: who comes to this barrier is through with the one before. */
-static void sweep(const ls_group *group, uint64_t number) {
-    char key[LS_STORE_KEY_BYTES];
-    if (number < 3) return;
-    name_key(group, number - 2, "", 0, key);
-    ls_store_delete(group->store, key, NULL);
-    name_key(group, number - 2, "verdict", 0, key);
-    ls_store_delete(group->store, key, NULL);
-}
-
-static ls_status lead(ls_group *group, uint64_t number, int64_t timeout_ms, int64_t deadline_ns) {
-    char key[LS_STORE_KEY_BYTES];
+static ls_status lead(const visit *here) {
     ls_error verdict;
-    sweep(group, number);
-    name_key(group, number, "", 0, key);
-    LS_TRY(ls_store_set(group->store, key, "", 0));
+    if (here->number > 2) { /* who comes to this barrier is through with the one before */
+        forget(here, here->number - 2, COMES);
+        forget(here, here->number - 2, VERDICT);
+    }
+    LS_TRY(say(here, COMES, &coming));
     ls_point("monitored.barrier.come");
-    ls_error_capture(&verdict, collect(group, number, timeout_ms, deadline_ns));
+    ls_error_capture(&verdict, collect(here));
     ls_point("monitored.barrier.collected");
-    name_key(group, number, "verdict", 0, key);
-    LS_TRY(ls_store_set(group->store, key, &verdict, sizeof verdict));
+    LS_TRY(say(here, VERDICT, &verdict));
     ls_point("monitored.barrier.told");
     return ls_error_raise(&verdict);
 }
 
-static ls_status follow(ls_group *group, uint64_t number, int64_t timeout_ms, int64_t deadline_ns) {
-    char key[LS_STORE_KEY_BYTES], own[LS_STORE_KEY_BYTES];
-    ls_error verdict;
-    size_t bytes = 0;
-    name_key(group, number, "", group->rank, own);
-    LS_TRY(ls_store_set(group->store, own, "", 0));
+static ls_status follow(const visit *here) {
+    ls_error word;
+    LS_TRY(say(here, COMES, &coming));
     ls_point("monitored.barrier.come");
-    name_key(group, number, "", 0, key);
-    if (await_key(group, key, deadline_ns) == LS_ERR_TIMEOUT)
+    ls_status status = await_word(here, COMES, 0, here->deadline_ns, &word);
+    if (status == LS_ERR_TIMEOUT)
         return ls_fail(LS_ERR_TIMEOUT,
                        "rank 0 did not come to monitored barrier %" PRIu64 " within %" PRId64 " ms; see what it does",
-                       number, timeout_ms);
-    name_key(group, number, "verdict", 0, key);
-    LS_TRY(await_key(group, key, ls_deadline_after_ms(timeout_ms < 0 ? -1 : timeout_ms + SLACK_MS)));
-    LS_TRY(ls_store_get(group->store, key, &verdict, sizeof verdict, &bytes, SLACK_MS));
+                       here->number, here->timeout_ms);
+    LS_TRY(status);
+    /* It has the limit from when it came, which may be just now. */
+    const int64_t deadline_ns = ls_deadline_after_ms(here->timeout_ms < 0 ? -1 : here->timeout_ms + SLACK_MS);
+    status = await_word(here, VERDICT, 0, deadline_ns, &word);
+    if (status == LS_ERR_TIMEOUT)
+        return ls_fail(LS_ERR_TIMEOUT,
+                       "rank 0 came to monitored barrier %" PRIu64 " and did not say who else within %" PRId64
+                       " ms; see what it does",
+                       here->number, here->timeout_ms + SLACK_MS);
+    LS_TRY(status);
     ls_point("monitored.barrier.told");
-    ls_store_delete(group->store, own, NULL);
-    if (bytes != sizeof verdict) return ls_fail(LS_ERR_FORMAT, "store key \"%s\" holds no verdict", key);
-    return ls_error_raise(&verdict);
+    forget(here, here->number, COMES);
+    return ls_error_raise(&word);
 }
 
 ls_status ls_group_monitored_barrier(ls_group *group, int64_t timeout_ms) {
@@ -98,14 +151,12 @@ ls_status ls_group_monitored_barrier(ls_group *group, int64_t timeout_ms) {
     if (group->lanes) group = group->lanes[0];
     LS_TRY(group_check(group));
     if (group->world_size == 1) return LS_OK;
-    if (!group->store)
-        return ls_fail(LS_ERR_UNSUPPORTED, "rank %d: a monitored barrier needs a store, which %s does without",
-                       group->rank, group->backend->name);
     if (timeout_ms == 0) timeout_ms = group->timeout_ms;
-    const uint64_t number = atomic_fetch_add_explicit(&group->monitored, 1, memory_order_relaxed) + 1;
-    const int64_t deadline_ns = ls_deadline_after_ms(timeout_ms);
-    const ls_status status = group->rank == 0 ? lead(group, number, timeout_ms, deadline_ns)
-                                              : follow(group, number, timeout_ms, deadline_ns);
+    const visit here = {.group = group,
+                        .number = atomic_fetch_add_explicit(&group->monitored, 1, memory_order_relaxed) + 1,
+                        .timeout_ms = timeout_ms,
+                        .deadline_ns = ls_deadline_after_ms(timeout_ms)};
+    const ls_status status = group->rank == 0 ? lead(&here) : follow(&here);
     /* Whoever waits elsewhere learns who is dead, and not that we gave up. */
     return status == LS_ERR_PEER_LOST ? group_lose(group, status) : status;
 }

@@ -20,18 +20,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* `abi`, the standard ABI of MPI 5, is tested where its plugin is built: LS_MPI_ABI_LAUNCHER starts what implements it, and
+ * sets the variables of an older MPI. */
 typedef struct mpi_kind {
-    const char *name, *launcher;
+    const char *name, *library, *environment, *launcher;
 } mpi_kind;
 
-static mpi_kind mpi_kinds[] = {{"openmpi", "mpirun.openmpi --allow-run-as-root --oversubscribe"},
-                               {"mpich", "mpirun.mpich"}};
+static mpi_kind mpi_openmpi = {"openmpi", "libmpi.so.40", "", "mpirun.openmpi --allow-run-as-root --oversubscribe"},
+                mpi_mpich = {"mpich", "libmpich.so.12", "", "mpirun.mpich"};
 
 /* The test, for each family, in an array of tests. */
-#define MPI_TESTS(test)                                     \
-    {"openmpi: " #test, test, NULL, NULL, &mpi_kinds[0]}, { \
-        "mpich: " #test, test, NULL, NULL, &mpi_kinds[1]    \
-    }
+#define MPI_TEST(kind, test) \
+    { #kind ": " #test, test, NULL, NULL, &mpi_##kind }
+#ifdef LS_MPI_ABI_LAUNCHER
+static mpi_kind mpi_abi = {"abi", "libmpi_abi.so.1", "LOCKSTEP_MPI=abi", LS_MPI_ABI_LAUNCHER};
+#define MPI_TESTS(test) MPI_TEST(openmpi, test), MPI_TEST(mpich, test), MPI_TEST(abi, test)
+#else
+#define MPI_TESTS(test) MPI_TEST(openmpi, test), MPI_TEST(mpich, test)
+#endif
 
 /* What MPI leaks at its end, or does between its own threads, is not ours to look at; of our blocks the workers count.
  * And MPICH's UCX watches how memory is given back, in threads that are past what ThreadSanitizer bears. */
@@ -65,17 +71,7 @@ static inline bool can_run(const mpi_kind *kind) {
         if (!can_run(kind)) LS_SKIP("this MPI is not installed, or its plugin is not built"); \
     } while (0)
 
-/* Runs `program` with its arguments on `ranks` ranks; `environment` is "NAME=value ..." or "". The limit is for
- * hangs. */
-static inline void run_job(const mpi_kind *kind, int ranks, const char *environment, const char *program) {
-    char command[4096];
-    MPI_SKIP_UNLESS_THERE(kind);
-    snprintf(command, sizeof command,
-             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1 " FOR_SANITIZERS
-             " %s timeout -k 5 100 %s -n %d "
-             "%s 2>&1 < /dev/null",
-             environment, kind->launcher, ranks, program);
-    job.ranks = ranks;
+static inline void run_command(const char *command) {
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
     size_t used = 0, got;
@@ -85,6 +81,19 @@ static inline void run_job(const mpi_kind *kind, int ranks, const char *environm
     job.output[used] = '\0';
     const int status = pclose(pipe);
     job.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Runs `program` with its arguments on `ranks` ranks; `environment` is "NAME=value ..." or "". The limit is for
+ * hangs. */
+static inline void run_job(const mpi_kind *kind, int ranks, const char *environment, const char *program) {
+    char command[4096];
+    MPI_SKIP_UNLESS_THERE(kind);
+    snprintf(command, sizeof command,
+             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1 " FOR_SANITIZERS
+             " %s %s timeout -k 5 100 %s -n %d %s 2>&1 < /dev/null",
+             kind->environment, environment, kind->launcher, ranks, program);
+    job.ranks = ranks;
+    run_command(command);
 }
 
 /* Every rank came to its end, whatever the launcher makes of the job. */

@@ -1,8 +1,13 @@
 /* A program that initialises MPI itself, built for each family: own_mpi LEVEL, or "unset" or "conflict" (see
  * test_own.c). It uses MPI before, beside and after a group of ours. */
-#include "mpi/rounds.h"
+#include "mpi/part.h"
 
+#ifdef LS_MPI_STANDARD_ABI
+#include <mpi_abi.h>
+#else
 #include <mpi.h>
+#endif
+
 #include <pthread.h>
 
 static const struct level {
@@ -13,10 +18,10 @@ static const struct level {
     {"multiple", MPI_THREAD_MULTIPLE}, {"unset", MPI_THREAD_MULTIPLE},    {"conflict", MPI_THREAD_FUNNELED},
 };
 
-static void check_own_sum(int ranks) {
+static void check_own_sum(void) {
     int one = 1;
     MPI_Allreduce(MPI_IN_PLACE, &one, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    MUST(one == ranks);
+    MUST(one == world_size);
 }
 
 typedef struct handles {
@@ -42,7 +47,7 @@ static void *open_from_a_thread(void *argument) {
 }
 
 static void *drive_from_a_thread(void *argument) {
-    rounds_run_many(((handles *)argument)->group, 21, 10);
+    walk(((handles *)argument)->group, 21);
     return NULL;
 }
 
@@ -71,29 +76,41 @@ static void check_threads(ls_group *group, int level) {
     ls_work_close(&first);
 }
 
-static void use_groups(int level, int ranks) {
-    ls_group *group = NULL, *copy = NULL;
-    MUST(ls_group_open(&group, NULL) == LS_OK);
-    MUST(ls_group_world_size(group) == ranks);
-    rounds_run_many(group, 5, 40);
-    check_own_sum(ranks);
+/* Rank 0 waits in one where nobody but it can move what the others wait for first. */
+static void check_monitored_barrier(ls_group *group, ls_group *other) {
+    float values[2] = {1, 1};
+    ls_work *works[2] = {NULL};
+    MUST(ls_group_all_reduce(group, &values[0], 1, LS_F32, LS_SUM, &works[0]) == LS_OK);
+    MUST(ls_group_all_reduce(other, &values[1], 1, LS_F32, LS_SUM, &works[1]) == LS_OK);
+    if (rank != 0) MUST(ls_work_wait_all(works, 2, 0) == LS_OK);
+    MUST(ls_group_monitored_barrier(group, 20000) == LS_OK);
+    MUST(ls_work_wait_all(works, 2, 0) == LS_OK && values[0] == (float)world_size && values[1] == (float)world_size);
+    for (int i = 0; i < 2; i++) ls_work_close(&works[i]);
+}
+
+static void use_groups(int level) {
+    ls_group *group = open_group(0), *copy = NULL;
+    walk(group, 5);
+    check_own_sum();
     MUST(ls_group_duplicate(&copy, group) == LS_OK);
+    check_monitored_barrier(group, copy);
     ls_group_close(&group);
-    rounds_run_many(copy, 11, 40);
+    walk(copy, 11);
     check_threads(copy, level);
-    check_own_sum(ranks);
+    check_own_sum();
     ls_group_close(&copy);
 }
 
 int main(int argc, char **argv) {
-    int wanted = -1, level = 0, rank = 0, ranks = 0;
+    int wanted = -1, level = 0;
     for (size_t i = 0; argc == 2 && i < sizeof levels / sizeof levels[0]; i++)
         if (strcmp(levels[i].name, argv[1]) == 0) wanted = levels[i].level;
     if (wanted < 0) return 2;
     MPI_Init_thread(&argc, &argv, wanted, &level);
+    MUST(level == wanted); /* else that level is not what is tested */
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    check_own_sum(ranks);
+    MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+    check_own_sum();
     ls_group *group = NULL;
     if (strcmp(argv[1], "unset") == 0) {
         static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE"};
@@ -103,9 +120,9 @@ int main(int argc, char **argv) {
         MUST_FAIL(ls_group_open(&group, NULL), LS_ERR_ENVIRONMENT, "unset LOCKSTEP_MPI");
         fprintf(stderr, "%s\n", ls_last_error());
     } else {
-        use_groups(level, ranks);
+        use_groups(level);
     }
-    check_own_sum(ranks);
+    check_own_sum();
     MPI_Finalize();
     if (strcmp(argv[1], "conflict") != 0)
         MUST_FAIL(ls_group_open(&group, &(ls_group_options){.backend = "mpi"}), LS_ERR_STATE, "MPI was finalised");

@@ -6,37 +6,14 @@
 
 #define WORKER LS_TEST_BIN_DIR "/worker_mpi "
 
-static void random_collectives_equal_a_serial_oracle(void **state) {
-    char program[512];
-    const unsigned long long seed = (unsigned long long)time(NULL);
-    print_message("seed %llu\n", seed);
-    snprintf(program, sizeof program, WORKER "collectives %llu 200", seed);
-    for (int ranks = 2; ranks <= 4; ranks += 2) {
-        run_job(*state, ranks, "", program);
-        assert_job_succeeded();
-    }
-}
-
-static void random_collectives_equal_a_serial_oracle_with_calls_compared(void **state) {
-    run_job(*state, 3, "LOCKSTEP_DEBUG=detail", WORKER "collectives 7 60");
-    assert_job_succeeded();
-}
-
-static void a_world_of_one_that_asks_for_mpi_has_it(void **state) {
-    run_job(*state, 1, "LOCKSTEP_BACKEND=mpi", WORKER "collectives 8 60");
+static void collectives_are_right_with_calls_compared(void **state) {
+    run_job(*state, 3, "LOCKSTEP_DEBUG=detail", WORKER "collectives");
     assert_job_succeeded();
 }
 
 static void sums_of_any_numbers_have_the_same_bits_on_all_ranks(void **state) {
     for (int ranks = 2; ranks <= 4; ranks++) {
         run_job(*state, ranks, "", WORKER "replicas");
-        assert_job_succeeded();
-    }
-}
-
-static void data_of_several_pieces_comes_whole(void **state) {
-    for (int ranks = 2; ranks <= 4; ranks += 2) {
-        run_job(*state, ranks, "", WORKER "pieces");
         assert_job_succeeded();
     }
 }
@@ -94,11 +71,6 @@ static void rows_of_several_pieces_come_whole(void **state) {
     assert_job_succeeded();
 }
 
-static void uneven_counts_that_differ_are_named(void **state) {
-    run_job(*state, 3, "", WORKER "uneven");
-    assert_all_done();
-}
-
 static void messages_come_in_order_by_tag_and_beside_collectives(void **state) {
     for (int ranks = 2; ranks <= 4; ranks += 2) {
         run_job(*state, ranks, "", WORKER "messages");
@@ -106,7 +78,7 @@ static void messages_come_in_order_by_tag_and_beside_collectives(void **state) {
     }
 }
 
-static void operations_end_while_nobody_calls(void **state) {
+static void operations_begin_and_end_while_their_rank_computes(void **state) {
     run_job(*state, 2, "", WORKER "overlap");
     assert_job_succeeded();
 }
@@ -116,13 +88,15 @@ static void group_memory_is_zeroed_pages_and_sizes_must_agree(void **state) {
     assert_all_done();
 }
 
+static void a_monitored_barrier_names_who_did_not_come_and_loses_nothing(void **state) {
+    run_job(*state, 4, "", WORKER "monitored-barrier");
+    assert_job_succeeded();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        MPI_TESTS(random_collectives_equal_a_serial_oracle),
-        MPI_TESTS(random_collectives_equal_a_serial_oracle_with_calls_compared),
-        MPI_TESTS(a_world_of_one_that_asks_for_mpi_has_it),
+        MPI_TESTS(collectives_are_right_with_calls_compared),
         MPI_TESTS(sums_of_any_numbers_have_the_same_bits_on_all_ranks),
-        MPI_TESTS(data_of_several_pieces_comes_whole),
         MPI_TESTS(a_nan_in_a_maximum_stays),
         MPI_TESTS(groups_live_beside_each_other_on_several_threads_and_open_again),
         MPI_TESTS(two_groups_may_be_duplicated_at_once_in_any_order),
@@ -130,10 +104,10 @@ int main(void) {
         MPI_TESTS(groups_of_some_ranks_work_beside_each_other),
         MPI_TESTS(every_line_of_the_table_equals_the_serial_oracle),
         MPI_TESTS(rows_of_several_pieces_come_whole),
-        MPI_TESTS(uneven_counts_that_differ_are_named),
         MPI_TESTS(messages_come_in_order_by_tag_and_beside_collectives),
-        MPI_TESTS(operations_end_while_nobody_calls),
+        MPI_TESTS(operations_begin_and_end_while_their_rank_computes),
         MPI_TESTS(group_memory_is_zeroed_pages_and_sizes_must_agree),
+        MPI_TESTS(a_monitored_barrier_names_who_did_not_come_and_loses_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,7 @@
 /* A rank under mpirun: worker_table SEED TURN FILE walks the table of collectives (support/table.h) and adds what it covered to
  * FILE; worker_table SEED large walks it with rows of several pieces. worker_table SEED, a rank on one of several hosts, walks it
  * once. */
-#include "support/table.h"
-
-#include "mpi/rounds.h"
+#include "mpi/part.h"
 
 /* Rank 0's. */
 static void add_to_file(const char *path, table_coverage covered) {
@@ -19,11 +17,9 @@ static void add_to_file(const char *path, table_coverage covered) {
 int main(int argc, char **argv) {
     const bool is_large = argc == 3 && strcmp(argv[2], "large") == 0;
     if (argc != 2 && argc != 4 && !is_large) return 2;
-    ls_group *group = NULL;
     table_coverage covered = {0};
     table_plan plan = {.seed = strtoull(argv[1], NULL, 10), .adds_in_any_order = true};
-    MUST(ls_group_open(&group, NULL) == LS_OK);
-    const int rank = ls_group_rank(group);
+    ls_group *group = open_group(0);
     if (is_large) {
         MUST(table_walk_large(group, &plan));
     } else {

@@ -23,24 +23,32 @@ static int notice_bytes(const mpi_notice *notice) {
     return (int)(offsetof(mpi_notice, why.text) + strlen(notice->why.text) + 1);
 }
 
-static void send_to(mpi_letter *letter, int to) {
-    MPI_Request *request = &letter->requests[letter->count];
-    if (MPI_Isend(&letter->notice, notice_bytes(&letter->notice), MPI_BYTE, to, NOTICE_TAG, mpi_here.root, request) !=
-        MPI_SUCCESS)
-        return;
+static int send_to(mpi_letter *letter, int to) {
+    const int code = MPI_Isend(&letter->notice, notice_bytes(&letter->notice), MPI_BYTE, to, NOTICE_TAG, mpi_here.root,
+                               &letter->requests[letter->count]);
+    if (code != MPI_SUCCESS) return code;
     letter->count++;
     mpi_here.sent[to]++;
+    return MPI_SUCCESS;
 }
 
-/* From here on the outbox has the letter. */
-static void send_letter(mpi_group *mpi) {
-    mpi_letter *letter = mpi->letter;
-    mpi->letter = NULL;
+int mpi_send_letter(mpi_letter *letter) {
+    int code = MPI_SUCCESS;
     pthread_mutex_lock(&mpi_here.lock);
-    for (int i = 0; i < letter->neighbour_count; i++) send_to(letter, letter->neighbours[i]);
+    for (int i = 0; i < letter->neighbour_count; i++) {
+        const int now = send_to(letter, letter->neighbours[i]);
+        if (now != MPI_SUCCESS) code = now;
+    }
     letter->next = mpi_here.outbox;
     mpi_here.outbox = letter;
     pthread_mutex_unlock(&mpi_here.lock);
+    return code;
+}
+
+/* The group's own. Whom it does not reach hears of it from the others, or at the time limit. */
+static void send_own(mpi_group *mpi) {
+    mpi_send_letter(mpi->letter);
+    mpi->letter = NULL;
 }
 
 void mpi_leave(void *state, const ls_error *why) {
@@ -57,13 +65,13 @@ void mpi_leave(void *state, const ls_error *why) {
         snprintf(notice->why.text, sizeof notice->why.text, "rank %d (%s, process %d)", mpi->rank, host, (int)getpid());
     }
     if (mpi_may_call(mpi) && mpi_is_running())
-        send_letter(mpi);
+        send_own(mpi);
     else
         atomic_store_explicit(&mpi->is_letter_due, true, memory_order_release); /* then closing sends it */
 }
 
 void mpi_post_letter(mpi_group *mpi) {
-    if (mpi->letter && atomic_load_explicit(&mpi->is_letter_due, memory_order_acquire)) send_letter(mpi);
+    if (mpi->letter && atomic_load_explicit(&mpi->is_letter_due, memory_order_acquire)) send_own(mpi);
     mpi_here.services->free(mpi->letter);
     mpi->letter = NULL;
 }
@@ -94,16 +102,23 @@ static void clear_outbox(void) {
 /* --- receiving --------------------------------------------------------------------------------------------------- */
 
 /* Of several, the one that hinders the earliest collective counts. */
+static void keep_leave(mpi_group *mpi, const mpi_notice *notice) {
+    if (!mpi->has_notice || notice->done < mpi->notice.done) {
+        mpi->notice = *notice;
+        mpi->has_notice = true;
+    }
+    if (notice->why.status == LS_OK) mpi->left[notice->rank] = true;
+    if (mpi->loss.status == LS_OK) mpi->loss = notice->why;
+}
+
 static void keep(const mpi_notice *notice) {
     pthread_mutex_lock(&mpi_here.lock);
     mpi_group *mpi = mpi_here.groups;
     while (mpi && mpi->number != notice->group) mpi = mpi->next;
-    if (mpi && (!mpi->has_notice || notice->done < mpi->notice.done)) {
-        mpi->notice = *notice;
-        mpi->has_notice = true;
-    }
-    if (mpi && notice->why.status == LS_OK) mpi->left[notice->rank] = true;
-    if (mpi && mpi->loss.status == LS_OK) mpi->loss = notice->why;
+    if (mpi && notice->word)
+        mpi_keep_word(mpi, notice);
+    else if (mpi)
+        keep_leave(mpi, notice);
     pthread_mutex_unlock(&mpi_here.lock);
 }
 

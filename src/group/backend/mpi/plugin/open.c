@@ -131,6 +131,7 @@ static void free_memory_of(mpi_group *mpi) {
         mpi_here.services->free(memory);
     }
     mpi_free_deal(mpi);
+    mpi_free_words(mpi);
     mpi_here.services->free(mpi->records);
     mpi_here.services->free(mpi->left);
     mpi_here.services->free(mpi->letter);
@@ -155,6 +156,17 @@ static mpi_group *prepare(const backend_place *place) {
     return mpi;
 }
 
+ls_status mpi_find_ranks(MPI_Comm data, int count, const int *ranks, int *found) {
+    MPI_Group own, all;
+    MPI_TRY(MPI_Comm_group(data, &own), "the ranks of the group");
+    MPI_TRY(MPI_Comm_group(mpi_here.root, &all), "the ranks of the group");
+    const int code = MPI_Group_translate_ranks(own, count, ranks, all, found);
+    MPI_Group_free(&own);
+    MPI_Group_free(&all);
+    MPI_TRY(code, "the ranks of the group");
+    return LS_OK;
+}
+
 /* All ranks where they are few, else those at distances 1, 2, 4, ... both ways; as the communicator of notices counts
  * them. */
 static ls_status find_neighbours(MPI_Comm data, const backend_place *place, mpi_letter *letter) {
@@ -166,22 +178,15 @@ static ls_status find_neighbours(MPI_Comm data, const backend_place *place, mpi_
         ranks[count++] = after;
         if (before != after && !are_few) ranks[count++] = before;
     }
-    MPI_Group own, all;
-    MPI_TRY(MPI_Comm_group(data, &own), "the ranks of the group");
-    MPI_TRY(MPI_Comm_group(mpi_here.root, &all), "the ranks of the group");
-    const int code = MPI_Group_translate_ranks(own, count, ranks, all, letter->neighbours);
-    MPI_Group_free(&own);
-    MPI_Group_free(&all);
-    MPI_TRY(code, "the ranks of the group");
     letter->neighbour_count = count;
-    return LS_OK;
+    return mpi_find_ranks(data, count, ranks, letter->neighbours);
 }
 
 /* Every rank makes the same calls of MPI, whatever it lacks. */
 static ls_status open_over(MPI_Comm control, MPI_Comm data, const backend_place *place, mpi_group **state) {
     int spare_processors = 0;
     /* Of its first rank's counting, so that groups of some ranks differ too. */
-    uint64_t number = (uint64_t)mpi_here.rank << 40 | atomic_fetch_add(&mpi_here.groups_opened, 1);
+    uint64_t number = (uint64_t)mpi_here.rank << 40 | (atomic_fetch_add(&mpi_here.groups_opened, 1) + 1);
     LS_TRY(count_spare_processors(data, &spare_processors));
     MPI_TRY(MPI_Bcast(&number, 1, MPI_UINT64_T, 0, data), "numbering the group");
     mpi_group *mpi = prepare(place);
@@ -303,6 +308,10 @@ static int spare_processors(const void *state) {
     return ((const mpi_group *)state)->spare_processors;
 }
 
+static uint64_t number(const void *state) {
+    return ((const mpi_group *)state)->number;
+}
+
 /* MPI tells peers by itself; and in a forked child nothing of it may be touched. */
 static void nothing(void *state) {
     (void)state;
@@ -331,4 +340,7 @@ const ls_backend mpi_backend = {
     .nudge = nothing,
     .leave = mpi_leave,
     .forked = nothing,
+    .number = number,
+    .tell = mpi_tell,
+    .hear = mpi_hear,
 };

@@ -7,6 +7,7 @@
  *   message.c  send and receive
  *   tables.c   which type and op of MPI's stand for ours
  *   notice.c   ranks tell each other that they leave or have lost the group; sleeping
+ *   word.c     what ranks say at a monitored barrier
  *
  * MPI sees the ranks that are there, and ends the job when one dies; what it lacks is a word from a rank that leaves a
  * group in good health, and any wait with a limit. So no call here blocks unless all ranks are known to be in it. */
@@ -23,19 +24,27 @@
 
 #include <pthread.h>
 
-/* What a rank says when it leaves a group, or loses it. A later operation than `done` cannot have its part. */
+/* What a rank says when it leaves a group, or loses it: a later operation than `done` cannot have its part. Or a word of
+ * backend.h. */
 typedef struct mpi_notice {
     uint64_t group; /* its number */
-    int rank;       /* in the group, of who says it */
+    uint64_t word;  /* its number; 0: it is none */
     uint64_t done;  /* operations that the rank has completed */
-    ls_error why;   /* LS_OK: it left, and the text says who */
+    int rank;       /* in the group, of who says it */
+    ls_error why;   /* LS_OK: it left, and the text says who; of a word, what it says */
 } mpi_notice;
+
+/* A word that has come. */
+typedef struct mpi_word {
+    struct mpi_word *next;
+    mpi_notice notice;
+} mpi_word;
 
 /* The most ranks that hear of a notice at once; the others hear of it from them. So connections stay few. */
 #define MPI_NEIGHBOURS 64
 
-/* A notice under way. Made when the group opens, so that leaving needs no memory; MPI owns its bytes until it is
- * sent. */
+/* A notice under way. A group's own is made when it opens, so that leaving needs no memory; MPI owns its bytes until it
+ * is sent. */
 typedef struct mpi_letter {
     struct mpi_letter *next;
     int neighbours[MPI_NEIGHBOURS], neighbour_count; /* ranks of mpi_here.root */
@@ -62,7 +71,7 @@ typedef struct mpi_deal mpi_deal;
 /* A rank's view of its group. `data` carries collectives, in their order, and messages; `control` serves openings of
  * groups made of this one, which may overlap with them, and what ranks of a collective exchange two by two.
  *   under the driver         deal; in_flight and poller are written
- *   mpi_here.lock            next, notice, has_notice, left, loss, memories
+ *   mpi_here.lock            next, notice, has_notice, left, loss, words, memories
  *   fixed when open returns  everything else */
 typedef struct mpi_group {
     struct mpi_group *next;
@@ -79,6 +88,7 @@ typedef struct mpi_group {
     bool has_notice;
     bool *left;                 /* [world_size] */
     ls_error loss;              /* the first that a rank told of; LS_OK: none */
+    mpi_word *words;            /* that nobody has heard */
     _Atomic int in_flight;      /* operations whose buffers MPI may still write to */
     _Atomic bool has_left;      /* the first leaving counts */
     _Atomic bool is_letter_due; /* left on a thread that may not call MPI */
@@ -198,5 +208,17 @@ ls_status mpi_prepare_notices(void);
 void mpi_read_notices(void);
 /* Sends a letter that is due and lets go of it; the group closes. */
 void mpi_post_letter(mpi_group *mpi);
+/* From here on the outbox has the letter. Returns MPI's code. */
+int mpi_send_letter(mpi_letter *letter);
+
+/* open.c: ranks of a group as mpi_here.root counts them. */
+ls_status mpi_find_ranks(MPI_Comm data, int count, const int *ranks, int *found);
+
+/* word.c */
+ls_status mpi_tell(void *state, int to, uint64_t number, const ls_error *word);
+bool mpi_hear(void *state, int from, uint64_t number, ls_error *word);
+/* A word has come; under mpi_here.lock. */
+void mpi_keep_word(mpi_group *mpi, const mpi_notice *notice);
+void mpi_free_words(mpi_group *mpi);
 
 #endif
