@@ -2,14 +2,8 @@
 # Slurm's own daemons, two nodes on this host, under plain srun: ranks meet without MASTER_ADDR, two steps at once do not, and
 # a job over two nodes meets at an address of the host, with a secret.
 set -u
+. "$1/tests/rendezvous/slurm.sh"
 worker=$2/tests/worker_rendezvous
-for program in slurmctld slurmd srun; do
-    PATH=$PATH:/usr/sbin command -v $program > /dev/null && continue
-    echo "skipped: $program is not installed (packages slurmctld, slurmd, slurm-client)"; exit 77
-done
-[ "$(id -u)" -eq 0 ] || { echo "skipped: slurmd starts steps as root alone"; exit 77; }
-PATH=$PATH:/usr/sbin
-unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT LOCKSTEP_JOB LOCKSTEP_SECRET_FILE LOCKSTEP_BACKEND
 
 folder=$(mktemp -d)
 started=
@@ -21,41 +15,17 @@ finish() {
 trap finish EXIT
 base=$((10000 + $$ % 9000)) # three ports below those that the library derives
 host=$(hostname -s)
-mkdir "$folder/state" "$folder/n1" "$folder/n2"
-cat > "$folder/slurm.conf" << END
-ClusterName=test
-SlurmctldHost=$host(127.0.0.1)
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/none
-CredType=cred/none
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
-SelectType=select/cons_tres
-ReturnToService=2
+mkdir "$folder/n1" "$folder/n2"
+slurm_configure "$host(127.0.0.1)" "$folder/%n" << END
 SlurmctldPort=$base
-StateSaveLocation=$folder/state
-SlurmdSpoolDir=$folder/%n
-SlurmctldPidFile=$folder/slurmctld.pid
-SlurmdPidFile=$folder/%n.pid
 NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((base + 1)) CPUs=8 State=UNKNOWN
 NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((base + 2)) CPUs=8 State=UNKNOWN
-SlurmdParameters=config_overrides
-PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 END
-export SLURM_CONF="$folder/slurm.conf"
 slurmctld -D -i -f "$SLURM_CONF" > "$folder/slurmctld.log" 2>&1 & started="$started $!"
 for node in n1 n2; do
     slurmd -D -N $node -f "$SLURM_CONF" > "$folder/$node.log" 2>&1 & started="$started $!"
 done
-
-tries=0
-until [ "$(sinfo -h -t idle -o %D 2> /dev/null)" = 2 ]; do
-    tries=$((tries + 1))
-    [ $tries -lt 150 ] && sleep 0.2 && continue
-    echo "skipped: Slurm's daemons did not come up here"; tail -n 5 "$folder"/*.log; sinfo; exit 77
-done
+slurm_await
 
 status=0
 expect() { # NAME FILE RANKS

@@ -1,40 +1,18 @@
 #!/bin/sh
 # Slurm's daemons on two hosts of their own, and srun with PMIx: nobody says where rank 0 is, nor a secret, and ranks meet.
 set -u
-for program in slurmctld slurmd srun; do
-    PATH=$PATH:/usr/sbin command -v $program > /dev/null && continue
-    echo "skipped: $program is not installed (packages slurmctld, slurmd, slurm-client)"; exit 77
-done
+. "$1/tests/rendezvous/slurm.sh"
 . "$1/tests/hosts/network.sh"
+unset LOCKSTEP_SECRET_FILE LOCKSTEP_JOB
 worker=$2/tests/worker_rendezvous
-PATH=$PATH:/usr/sbin
-unset LOCKSTEP_SECRET_FILE LOCKSTEP_JOB LOCKSTEP_ALLOW_UNAUTHENTICATED
 
 hosts 2
 chmod 755 "$folder"
-mkdir "$folder/state" "$folder/spool" "$folder/disk1" "$folder/disk2"
-cat > "$folder/slurm.conf" << END
-ClusterName=test
-SlurmctldHost=h1(10.77.0.1)
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/none
-CredType=cred/none
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
-SelectType=select/cons_tres
-ReturnToService=2
-StateSaveLocation=$folder/state
-SlurmdSpoolDir=$folder/spool
-SlurmctldPidFile=$folder/slurmctld.pid
-SlurmdPidFile=$folder/%n.pid
+mkdir "$folder/spool" "$folder/disk1" "$folder/disk2"
+slurm_configure "h1(10.77.0.1)" "$folder/spool" << END
 NodeName=h1 NodeAddr=10.77.0.1 CPUs=8 State=UNKNOWN
 NodeName=h2 NodeAddr=10.77.0.2 CPUs=8 State=UNKNOWN
-SlurmdParameters=config_overrides
-PartitionName=all Nodes=h1,h2 Default=YES MaxTime=INFINITE State=UP
 END
-export SLURM_CONF="$folder/slurm.conf"
 # Slurm and its PMIx name files by job and step alone: each host has a disk of its own at that place.
 export SLURM_PMIX_TMPDIR="$folder/spool"
 
@@ -47,12 +25,7 @@ at() {
 
 at 1 slurmctld -D -i -f "$SLURM_CONF" > "$folder/slurmctld.log" 2>&1 &
 for host in 1 2; do at $host slurmd -D -N h$host -f "$SLURM_CONF" > "$folder/slurmd.$host.log" 2>&1 & done
-tries=0
-until [ "$(at 1 sinfo -h -t idle -o %D 2> /dev/null)" = 2 ]; do
-    tries=$((tries + 1))
-    [ $tries -lt 150 ] && sleep 0.2 && continue
-    echo "skipped: Slurm's daemons did not come up here"; tail -n 5 "$folder"/*.log; exit 77
-done
+slurm_await at 1
 at 1 srun --mpi=list 2>&1 | grep -q pmix || { echo "skipped: this Slurm has no PMIx"; exit 77; }
 
 step() { # RANKS ARGUMENTS...
