@@ -9,7 +9,6 @@
 #include "group/backend/tcp/meeting.h"
 #include "store/prove.h"
 
-#include <dirent.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -184,14 +183,6 @@ static int allow_crowds(void **state) {
     return setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int count_descriptors(void) {
-    DIR *entries = opendir("/proc/self/fd");
-    int count = 0;
-    while (entries && readdir(entries)) count++;
-    if (entries) closedir(entries);
-    return count;
-}
-
 /* Rank 1 lets strangers go before it. Rank 0 waits for its connections meanwhile, since its card is there. */
 static void come_after_strangers(const ls_rank *rank) {
     int silent[SILENT_ONES];
@@ -199,10 +190,11 @@ static void come_after_strangers(const ls_rank *rank) {
     if (rank->rank == 1) {
         tcp_card card = read_card(rank, PREFIX "/card0/0");
         assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &card, sizeof card));
-        const int before = count_descriptors();
+        const int before = ls_count_entries("/proc/self/fd");
         for (int i = 0; i < SILENT_ONES; i++) silent[i] = knock(&card);
         /* However many come, few are let in at a time. */
-        assert_in_range(count_descriptors() - before, SILENT_ONES, SILENT_ONES + TCP_MOST_STRANGERS + 2 * TCP_CHANNELS);
+        assert_in_range(ls_count_entries("/proc/self/fd") - before, SILENT_ONES,
+                        SILENT_ONES + TCP_MOST_STRANGERS + 2 * TCP_CHANNELS);
         babble(&card);
         pretend(&card);
     }

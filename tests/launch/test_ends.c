@@ -8,7 +8,6 @@
 #include "launch/watcher.h"
 #include "launch/worker.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
@@ -251,22 +250,13 @@ static void a_job_within_a_job_ends_with_the_outer_launcher(void **state) {
     ls_ranks_close(&job);
 }
 
-static int count_entries(const char *folder) {
-    DIR *entries = opendir(folder);
-    assert_non_null(entries);
-    int count = 0;
-    while (readdir(entries)) count++;
-    closedir(entries);
-    return count;
-}
-
 static void shared_memory_and_temporary_files_are_as_before(void **state) {
     (void)state;
     char folder[] = "/tmp/lockstep-test-XXXXXX", setting[64];
     assert_non_null(mkdtemp(folder));
     snprintf(setting, sizeof setting, "TMPDIR=%s", folder);
     const char *const environment[] = {setting, NULL};
-    const int shared_before = count_entries("/dev/shm"), temporary_before = count_entries(folder);
+    const int shared_before = ls_count_entries("/dev/shm"), temporary_before = ls_count_entries(folder);
     const char *const texts[] = {"exit 0", "exit 3", "kill -9 $$", "sleep 0.2", NULL};
     for (int i = 0; texts[i]; i++) {
         ls_ranks *job = ls_ranks_start(
@@ -278,8 +268,8 @@ static void shared_memory_and_temporary_files_are_as_before(void **state) {
         ls_ranks_close(&job);
     }
     assert_true(marked_become(0, 2000));
-    assert_int_equal(count_entries("/dev/shm"), shared_before);
-    assert_int_equal(count_entries(folder), temporary_before);
+    assert_int_equal(ls_count_entries("/dev/shm"), shared_before);
+    assert_int_equal(ls_count_entries(folder), temporary_before);
     rmdir(folder);
 }
 

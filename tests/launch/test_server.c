@@ -2,6 +2,7 @@
 #include "launch/served.h"
 
 #include "store/stream.h"
+#include "support/faults.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -275,28 +276,16 @@ static void a_process_without_a_launcher_is_told_so(void **state) {
     assert_non_null(strstr(ls_last_error(), "twelve"));
 }
 
-/* By name, not by number: the server's own come and go. */
-static int count_sockets(void) {
-    int count = 0;
-    for (int i = 0; i < 256; i++) {
-        char path[64], target[64];
-        snprintf(path, sizeof path, "/proc/self/fd/%d", i);
-        const ssize_t length = readlink(path, target, sizeof target);
-        count += length > 7 && memcmp(target, "socket:", 7) == 0;
-    }
-    return count;
-}
-
 static void a_forked_child_opens_its_own_and_cannot_use_its_parents(void **state) {
     (void)state;
     ls_store *store = open_store();
     ls_store_set(store, "k", "v", 1);
-    const int sockets = count_sockets();
+    const int sockets = ls_count_sockets();
     const pid_t child = fork();
     if (child == 0) {
         char value = 0;
         if (ls_store_set(store, "k", "w", 1) != LS_ERR_FORKED) _exit(1);
-        if (count_sockets() != sockets - 1) _exit(4); /* the stream; the door stays */
+        if (ls_count_sockets() != sockets - 1) _exit(4); /* the stream; the door stays */
         ls_store_close(&store);
         if (ls_store_open_inherited(&store) != LS_OK) _exit(2);
         if (ls_store_get(store, "k", &value, 1, NULL, 10000) != LS_OK || value != 'v') _exit(3);

@@ -30,22 +30,22 @@ void scene_post(void *argument) {
 
 static explore_result result;
 
-void assert_shown(const explore_scene *scene) {
-    explore(scene, NULL, &result);
+void show_scene(void **state) {
+    explore(*state, NULL, &result);
     print_message("%zu states, %zu steps\n", result.states, result.steps);
     if (result.is_violated) fprintf(stderr, "%s\n", result.text); /* longer than cmocka prints */
     assert_false(result.is_violated);
     assert_true(result.states > 500);
 }
 
-void assert_needed(const needed_step *steps, size_t count) {
-    size_t not_found = 0;
-    for (size_t i = 0; i < count; i++) {
-        const explore_mutation *step = &steps[i].step;
-        explore(steps[i].scene, step, &result);
+void show_needed(void **state) {
+    int not_found = 0;
+    for (const needed_step *each = *state; each->scene; each++) {
+        const explore_mutation *step = &each->step;
+        explore(each->scene, step, &result);
         /* Too many states prove nothing. */
         if (explore_was_met() && result.is_violated && !strstr(result.text, "more than")) continue;
-        print_error("number %zu: without the %s of %s in %s nothing is found in %zu states (met: %d)\n", i, step->what,
+        print_error("without the %s of %s in %s nothing is found in %zu states (met: %d)\n", step->what,
                     step->at ? step->at : "all", step->where, result.states, explore_was_met());
         not_found++;
     }

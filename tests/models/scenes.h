@@ -14,14 +14,20 @@ void scene_call_twice(void *argument);
 void scene_post_and_wait(void *argument);
 void scene_post(void *argument); /* and lets go */
 
-/* Every interleaving comes to its end and keeps all claims. Prints how many states there are. */
-void assert_shown(const explore_scene *scene);
+/* A test: every interleaving of `scene` comes to its end and keeps all claims. Prints how many states there are. */
+#define SHOWN(sentence, scene) \
+    { #sentence, show_scene, NULL, NULL, (void *)&(scene) }
+void show_scene(void **state);
 
 /* A step of the library without which the scene misses its end or breaks a claim. */
 typedef struct needed_step {
     explore_mutation step;
     const explore_scene *scene;
 } needed_step;
-void assert_needed(const needed_step *steps, size_t count);
+
+/* A test: none of `steps`, which a NULL scene ends, can be left out. */
+#define NEEDED(sentence, steps) \
+    { #sentence, show_needed, NULL, NULL, (void *)(steps) }
+void show_needed(void **state);
 
 #endif

@@ -164,78 +164,45 @@ static const explore_scene close_driven = {begin_close_driven, is_freed, MOST_ST
 
 /* --- tests -------------------------------------------------------------------------------------------------------------- */
 
-static void a_group_closes_while_its_progress_thread_drives(void **state) {
-    (void)state;
-    assert_shown(&close_driven);
-}
-
-static void a_group_closes_while_another_thread_waits(void **state) {
-    (void)state;
-    assert_shown(&close_waited);
-}
-
-static void a_group_closes_while_another_thread_looks_at_its_work(void **state) {
-    (void)state;
-    assert_shown(&close_looked_at);
-}
-
-static void a_group_closes_while_another_thread_polls_it_beside_its_own(void **state) {
-    (void)state;
-    assert_shown(&close_polled);
-}
-
-static void a_peer_that_waits_learns_that_we_left(void **state) {
-    (void)state;
-    assert_shown(&close_before_peer);
-}
-
-static void an_abort_ends_a_wait_and_the_waiter_may_close(void **state) {
-    (void)state;
-    assert_shown(&abort_and_close);
-}
-
-static void an_abort_ends_a_wait_beside_the_progress_thread(void **state) {
-    (void)state;
-    assert_shown(&abort_driven);
-}
-
-static void an_abort_ends_a_call_whenever_it_comes(void **state) {
-    (void)state;
-    assert_shown(&abort_called);
-}
-
 /* Each step, and a scene that misses it. Not among them: the barrier of await_empty, since on the way there a word is advanced,
  * which here is a barrier too. */
 static const needed_step steps[] = {
-    {{"group_enter", "change", "inside"}, &close_waited},      {{"group_enter", "change", "inside"}, &close_looked_at},
-    {{"group_enter", "change", "inside"}, &close_polled},      {{"group_enter", "change", "inside"}, &abort_and_close},
-    {{"group_exit", "barrier", NULL}, &close_looked_at},       {{"group_exit", "advance", "event"}, &close_waited},
-    {{"group_exit", "load", "is_lost"}, &abort_and_close},     {{"await_empty", "load", "inside"}, &close_waited},
-    {{"await_empty", "look", "event"}, &close_waited},         {{"hold_others", "change", "users"}, &close_polled},
-    {{"ls_group_abort", "change", "users"}, &abort_and_close}, {{"work_take", "change", "users"}, &close_waited},
-    {{"work_drop", "change", "holders"}, &close_waited},       {{"shm_wake", "advance", "bell"}, &close_waited},
-    {{"shm_wake", "advance", "bell"}, &abort_called},          {{"wait_a_little", "load", "is_lost"}, &abort_called},
-    {{"shm_leave", "advance", "bell"}, &close_before_peer},    {{"shm_leave", "store", "standing"}, &close_before_peer},
-    {{"progress_stop", "store", "is_closing"}, &close_driven}, {{"progress_stop", "advance", "posted"}, &close_driven},
-    {{"progress_stop", "join", NULL}, &close_driven},          {{"sleep_idle", "load", "is_closing"}, &close_driven},
+    {{"group_enter", "change", "inside"}, &close_waited},
+    {{"group_enter", "change", "inside"}, &close_looked_at},
+    {{"group_enter", "change", "inside"}, &close_polled},
+    {{"group_enter", "change", "inside"}, &abort_and_close},
+    {{"group_exit", "barrier", NULL}, &close_looked_at},
+    {{"group_exit", "advance", "event"}, &close_waited},
+    {{"group_exit", "load", "is_lost"}, &abort_and_close},
+    {{"await_empty", "load", "inside"}, &close_waited},
+    {{"await_empty", "look", "event"}, &close_waited},
+    {{"hold_others", "change", "users"}, &close_polled},
+    {{"ls_group_abort", "change", "users"}, &abort_and_close},
+    {{"work_take", "change", "users"}, &close_waited},
+    {{"work_drop", "change", "holders"}, &close_waited},
+    {{"shm_wake", "advance", "bell"}, &close_waited},
+    {{"shm_wake", "advance", "bell"}, &abort_called},
+    {{"wait_a_little", "load", "is_lost"}, &abort_called},
+    {{"shm_leave", "advance", "bell"}, &close_before_peer},
+    {{"shm_leave", "store", "standing"}, &close_before_peer},
+    {{"progress_stop", "store", "is_closing"}, &close_driven},
+    {{"progress_stop", "advance", "posted"}, &close_driven},
+    {{"progress_stop", "join", NULL}, &close_driven},
+    {{"sleep_idle", "load", "is_closing"}, &close_driven},
+    {.scene = NULL},
 };
-
-static void no_step_of_closing_can_be_left_out(void **state) {
-    (void)state;
-    assert_needed(steps, sizeof steps / sizeof steps[0]);
-}
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_group_closes_while_its_progress_thread_drives),
-        cmocka_unit_test(a_group_closes_while_another_thread_waits),
-        cmocka_unit_test(a_group_closes_while_another_thread_looks_at_its_work),
-        cmocka_unit_test(a_group_closes_while_another_thread_polls_it_beside_its_own),
-        cmocka_unit_test(a_peer_that_waits_learns_that_we_left),
-        cmocka_unit_test(an_abort_ends_a_wait_and_the_waiter_may_close),
-        cmocka_unit_test(an_abort_ends_a_wait_beside_the_progress_thread),
-        cmocka_unit_test(an_abort_ends_a_call_whenever_it_comes),
-        cmocka_unit_test(no_step_of_closing_can_be_left_out),
+        SHOWN(a_group_closes_while_its_progress_thread_drives, close_driven),
+        SHOWN(a_group_closes_while_another_thread_waits, close_waited),
+        SHOWN(a_group_closes_while_another_thread_looks_at_its_work, close_looked_at),
+        SHOWN(a_group_closes_while_another_thread_polls_it_beside_its_own, close_polled),
+        SHOWN(a_peer_that_waits_learns_that_we_left, close_before_peer),
+        SHOWN(an_abort_ends_a_wait_and_the_waiter_may_close, abort_and_close),
+        SHOWN(an_abort_ends_a_wait_beside_the_progress_thread, abort_driven),
+        SHOWN(an_abort_ends_a_call_whenever_it_comes, abort_called),
+        NEEDED(no_step_of_closing_can_be_left_out, steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

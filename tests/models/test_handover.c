@@ -122,41 +122,6 @@ static const explore_scene two_ranks = {begin_two_ranks, ranks_are_done, 1000000
 
 /* --- tests -------------------------------------------------------------------------------------------------------------- */
 
-static void ranks_that_sleep_for_each_other_are_woken(void **state) {
-    (void)state;
-    assert_shown(&two_ranks);
-}
-
-static void a_waiter_and_the_progress_thread_hand_over(void **state) {
-    (void)state;
-    assert_shown(&waiter);
-}
-
-static void work_that_nobody_waits_for_is_driven_to_its_end(void **state) {
-    (void)state;
-    assert_shown(&poster);
-}
-
-static void work_posted_while_another_drives_is_driven_to_its_end(void **state) {
-    (void)state;
-    assert_shown(&beside);
-}
-
-static void callers_of_one_group_hand_over(void **state) {
-    (void)state;
-    assert_shown(&two_callers);
-}
-
-static void a_caller_goes_on_as_soon_as_its_work_is_complete(void **state) {
-    (void)state;
-    assert_shown(&dependent);
-}
-
-static void no_order_of_waits_in_two_groups_hangs(void **state) {
-    (void)state;
-    assert_shown(&two_groups);
-}
-
 /* Each step of the hand-over, and a scene that misses it. Not among them: the wake of a driver who sleeps in the backend
  * (shm_wake), without which a waiter comes to drive later, but comes; test_closing.c and test_messages.c need it. */
 static const needed_step steps[] = {
@@ -179,23 +144,19 @@ static const needed_step steps[] = {
     {{"shm_sleep", "look", "bell"}, &two_ranks},
     {{"shm_nudge", "advance", "bell"}, &two_ranks},
     {{"is_left_to_callers", "load", "first"}, &two_groups},
+    {.scene = NULL},
 };
-
-static void no_step_of_the_hand_over_can_be_left_out(void **state) {
-    (void)state;
-    assert_needed(steps, sizeof steps / sizeof steps[0]);
-}
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_that_sleep_for_each_other_are_woken),
-        cmocka_unit_test(a_waiter_and_the_progress_thread_hand_over),
-        cmocka_unit_test(work_that_nobody_waits_for_is_driven_to_its_end),
-        cmocka_unit_test(work_posted_while_another_drives_is_driven_to_its_end),
-        cmocka_unit_test(callers_of_one_group_hand_over),
-        cmocka_unit_test(a_caller_goes_on_as_soon_as_its_work_is_complete),
-        cmocka_unit_test(no_order_of_waits_in_two_groups_hangs),
-        cmocka_unit_test(no_step_of_the_hand_over_can_be_left_out),
+        SHOWN(ranks_that_sleep_for_each_other_are_woken, two_ranks),
+        SHOWN(a_waiter_and_the_progress_thread_hand_over, waiter),
+        SHOWN(work_that_nobody_waits_for_is_driven_to_its_end, poster),
+        SHOWN(work_posted_while_another_drives_is_driven_to_its_end, beside),
+        SHOWN(callers_of_one_group_hand_over, two_callers),
+        SHOWN(a_caller_goes_on_as_soon_as_its_work_is_complete, dependent),
+        SHOWN(no_order_of_waits_in_two_groups_hangs, two_groups),
+        NEEDED(no_step_of_the_hand_over_can_be_left_out, steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,41 +163,6 @@ static const explore_scene tags = {begin_tags, ranks_are_done, MOST_STATES},
 
 /* --- tests -------------------------------------------------------------------------------------------------------------- */
 
-static void messages_arrive_by_their_tags_in_any_order(void **state) {
-    (void)state;
-    assert_shown(&tags);
-}
-
-static void messages_of_any_rank_arrive_with_their_source(void **state) {
-    (void)state;
-    assert_shown(&anyone);
-}
-
-static void a_receiver_returns_whoever_drives(void **state) {
-    (void)state;
-    assert_shown(&two_receivers);
-}
-
-static void a_message_does_not_wait_for_a_collective(void **state) {
-    (void)state;
-    assert_shown(&beside_collective);
-}
-
-static void a_collective_does_not_wait_for_a_message(void **state) {
-    (void)state;
-    assert_shown(&collective_beside);
-}
-
-static void a_message_that_nobody_waits_for_is_driven_to_its_end(void **state) {
-    (void)state;
-    assert_shown(&alone);
-}
-
-static void an_abort_ends_messages(void **state) {
-    (void)state;
-    assert_shown(&aborted);
-}
-
 /* Each step, and a scene that misses it. */
 static const needed_step steps[] = {
     {{"shm_wake", "advance", "bell"}, &beside_collective},
@@ -210,23 +175,19 @@ static const needed_step steps[] = {
     {{"publish", "advance", "bell"}, &tags},
     {{"publish", "store", "value"}, &tags},
     {{"shm_sleep", "look", "bell"}, &tags},
+    {.scene = NULL},
 };
-
-static void no_step_of_messages_can_be_left_out(void **state) {
-    (void)state;
-    assert_needed(steps, sizeof steps / sizeof steps[0]);
-}
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_arrive_by_their_tags_in_any_order),
-        cmocka_unit_test(messages_of_any_rank_arrive_with_their_source),
-        cmocka_unit_test(a_receiver_returns_whoever_drives),
-        cmocka_unit_test(a_message_does_not_wait_for_a_collective),
-        cmocka_unit_test(a_collective_does_not_wait_for_a_message),
-        cmocka_unit_test(a_message_that_nobody_waits_for_is_driven_to_its_end),
-        cmocka_unit_test(an_abort_ends_messages),
-        cmocka_unit_test(no_step_of_messages_can_be_left_out),
+        SHOWN(messages_arrive_by_their_tags_in_any_order, tags),
+        SHOWN(messages_of_any_rank_arrive_with_their_source, anyone),
+        SHOWN(a_receiver_returns_whoever_drives, two_receivers),
+        SHOWN(a_message_does_not_wait_for_a_collective, beside_collective),
+        SHOWN(a_collective_does_not_wait_for_a_message, collective_beside),
+        SHOWN(a_message_that_nobody_waits_for_is_driven_to_its_end, alone),
+        SHOWN(an_abort_ends_messages, aborted),
+        NEEDED(no_step_of_messages_can_be_left_out, steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -277,27 +277,16 @@ static void descriptors_travel_beside_tcp(void **state) {
     close(ends[1]);
 }
 
-static int count_sockets(void) {
-    int count = 0;
-    for (int i = 0; i < 256; i++) {
-        char path[64], target[64];
-        snprintf(path, sizeof path, "/proc/self/fd/%d", i);
-        const ssize_t length = readlink(path, target, sizeof target);
-        count += length > 7 && memcmp(target, "socket:", 7) == 0;
-    }
-    return count;
-}
-
 static void a_forked_child_holds_neither_port_nor_socket(void **state) {
     (void)state;
-    const int before = count_sockets();
+    const int before = ls_count_sockets();
     ls_store *server = serve("127.0.0.1"), *client = reach("127.0.0.1", ls_store_port(server));
     const int port = ls_store_port(server);
     assert_ok(store_set_descriptors(client, "d", (int[]){0}, 1));
     const pid_t child = fork();
     if (child == 0) {
         const bool is_told = ls_store_set(client, "k", "v", 1) == LS_ERR_FORKED;
-        const int left = count_sockets() - before;
+        const int left = ls_count_sockets() - before;
         ls_store_close(&client);
         ls_store_close(&server);
         _exit(is_told && left <= 2 ? 0 : 1 + left); /* libuv's own pair for signals */

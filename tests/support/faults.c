@@ -136,12 +136,23 @@ typedef struct inventory {
 
 static inventory baseline;
 
-static int count_entries(const char *folder) {
+int ls_count_entries(const char *folder) {
     DIR *entries = opendir(folder);
     if (!entries) return -1;
     int count = 0;
     while (readdir(entries)) count++;
     closedir(entries);
+    return count;
+}
+
+int ls_count_sockets(void) {
+    int count = 0;
+    for (int i = 0; i < 256; i++) {
+        char path[64], target[64];
+        snprintf(path, sizeof path, "/proc/self/fd/%d", i);
+        const ssize_t length = readlink(path, target, sizeof target);
+        count += length > 7 && memcmp(target, "socket:", 7) == 0;
+    }
     return count;
 }
 
@@ -156,9 +167,9 @@ static int count_segments(void) {
 }
 
 static inventory take_inventory(void) {
-    return (inventory){.descriptors = count_entries("/proc/self/fd"),
+    return (inventory){.descriptors = ls_count_entries("/proc/self/fd"),
                        .segments = count_segments(),
-                       .threads = count_entries("/proc/self/task"),
+                       .threads = ls_count_entries("/proc/self/task"),
                        .blocks = ls_alloc_live()};
 }
 

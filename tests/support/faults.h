@@ -47,6 +47,10 @@ void ls_note_what_is_there(void);
 #define assert_nothing_left() ls_assert_nothing_left(__FILE__, __LINE__)
 void ls_assert_nothing_left(const char *file, int line);
 
+/* How many entries a folder has, and sockets this process (below number 256): for what is compared before and after. */
+int ls_count_entries(const char *folder);
+int ls_count_sockets(void);
+
 /* How often `point` was reached since ls_points_watch, by any thread. */
 void ls_points_watch(void);
 int ls_point_hits(const char *point);
