@@ -97,7 +97,8 @@ LS_API ls_status ls_group_subgroup(ls_group **subgroup, ls_group *group, const i
  * rank with a negative colour is a member of none, as above. */
 LS_API ls_status ls_group_split(ls_group **subgroup, ls_group *group, int colour, int key);
 
-/* Whether this rank is one of the group's. Of a group it is no member of, its rank is -1. */
+/* Whether this rank is one of the group's. Of a group it is no member of, its rank is -1, and the world size counts the
+ * members: with a negative colour none. */
 LS_API bool ls_group_is_member(const ls_group *group);
 
 /* Several groups of the same ranks as one, whose operations go to each in turn, so that several are under way at once

@@ -137,8 +137,10 @@ typedef struct group_origin {
  * no other. On error the caller drops it. */
 ls_group *group_create(const ls_group_options *options, const ls_backend *backend);
 ls_status group_open_state(ls_group *group, const char *stale_prefix, const group_origin *origin);
-/* related.c: the group that carries the next operation: itself, or of several taken in turn the next. */
+/* related.c: the group that carries the next operation: itself, or of several taken in turn the next. What `status` says was
+ * refused gives its turn back. */
 ls_group *group_next_lane(ls_group *group);
+ls_status group_end_turn(ls_group *group, ls_status status);
 
 /* post.c: posts a call that was checked, and waits. */
 ls_status group_run(ls_group *group, const group_call *call);

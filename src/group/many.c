@@ -59,11 +59,7 @@ static ls_status take_chain(ls_group *group, const many *all, ls_work **first, l
     return LS_OK;
 }
 
-static ls_status post_many(ls_group *group, const many *all, ls_work **work) {
-    if (work) *work = NULL;
-    if (!group) return ls_fail(LS_ERR_ARGUMENT, "the group is NULL");
-    LS_TRY(group_check(group));
-    group = group_next_lane(group);
+static ls_status post_chain(ls_group *group, const many *all, ls_work **work) {
     LS_TRY(group_check(group));
     LS_TRY(check_all(group, all));
     ls_work *first = NULL, *last = NULL;
@@ -78,6 +74,13 @@ static ls_status post_many(ls_group *group, const many *all, ls_work **work) {
     const ls_status status = ls_work_wait(last, 0);
     ls_work_close(&last);
     return status;
+}
+
+static ls_status post_many(ls_group *group, const many *all, ls_work **work) {
+    if (work) *work = NULL;
+    if (!group) return ls_fail(LS_ERR_ARGUMENT, "the group is NULL");
+    LS_TRY(group_check(group));
+    return group_end_turn(group, post_chain(group_next_lane(group), all, work));
 }
 
 ls_status ls_group_all_reduce_many(ls_group *group, void *const *data, const size_t *counts, int n, ls_dtype dtype,

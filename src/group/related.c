@@ -169,9 +169,8 @@ ls_status ls_group_split(ls_group **subgroup, ls_group *group, int colour, int k
         const uint64_t said = digest(choices, world_size * sizeof *choices);
         qsort(choices, world_size, sizeof *choices, by_key);
         for (size_t i = 0; i < world_size; i++)
-            if (choices[i].colour == colour) ranks[count++] = (int)choices[i].rank;
-        status =
-            open_subgroup(subgroup, group, ranks, count, colour < 0 ? -1 : index_of(ranks, count, group->rank), said);
+            if (colour >= 0 && choices[i].colour == colour) ranks[count++] = (int)choices[i].rank;
+        status = open_subgroup(subgroup, group, ranks, count, index_of(ranks, count, group->rank), said);
     }
     ls_free(choices);
     ls_free(ranks);
@@ -225,4 +224,10 @@ ls_group *group_next_lane(ls_group *group) {
     if (!group->lanes) return group;
     const uint64_t turn = atomic_fetch_add_explicit(&group->next_lane, 1, memory_order_relaxed);
     return group->lanes[turn % (uint64_t)group->lane_count];
+}
+
+/* Else this rank would be a turn ahead of the others, and its calls would meet other calls of theirs. */
+ls_status group_end_turn(ls_group *group, ls_status status) {
+    if (group->lanes && status != LS_OK) atomic_fetch_sub_explicit(&group->next_lane, 1, memory_order_relaxed);
+    return status;
 }

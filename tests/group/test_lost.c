@@ -256,18 +256,23 @@ static void *abort_later(void *group) {
     return NULL;
 }
 
-/* Rank 0 waits; another thread of it aborts. Rank 1 waits for rank 2, which comes when rank 0 waits no more: what is complete
- * by then would stay complete. */
+/* Rank 0 waits; another thread of it aborts. Rank 1 waits for rank 2 alone, in the barrier or for a message, and learns of it
+ * though rank 2 comes only when both wait no more. */
 static void abort_while_waiting(const ls_rank *rank) {
+    const bool is_message = *(const bool *)rank->argument && rank->rank == 1;
     ls_group *group = open_over(rank, 0);
     pthread_t thread;
+    char data = 0;
     const int64_t start_ns = ls_now_ns();
     if (rank->rank == 0) assert_int_equal(pthread_create(&thread, NULL, abort_later, group), 0);
-    if (rank->rank == 2) assert_ok(ls_store_wait(rank->store, "rank 0 is through", 30000));
-    assert_int_equal(ls_group_barrier(group, NULL), LS_ERR_ABORTED);
+    for (int peer = 0; peer < 2 && rank->rank == 2; peer++)
+        assert_ok(ls_store_wait(rank->store, peer ? "1 is through" : "0 is through", 30000));
+    assert_int_equal(is_message ? ls_group_receive(group, &data, 1, LS_I8, 2, 0, NULL, NULL)
+                                : ls_group_barrier(group, NULL),
+                     LS_ERR_ABORTED);
     assert_error_says("rank 0 aborted the group: the user has had enough");
     assert_true(ls_now_ns() - start_ns < 5 * LS_NS_PER_S);
-    if (rank->rank == 0) assert_ok(ls_store_set(rank->store, "rank 0 is through", "", 0));
+    if (rank->rank != 2) assert_ok(ls_store_set(rank->store, rank->rank ? "1 is through" : "0 is through", "", 0));
     if (rank->rank == 0) pthread_join(thread, NULL);
     ls_group_abort(group, "too late to count");
     assert_int_equal(ls_group_barrier(group, NULL), LS_ERR_ABORTED);
@@ -277,7 +282,10 @@ static void abort_while_waiting(const ls_rank *rank) {
 
 static void abort_ends_all_ranks_also_while_they_wait(void **state) {
     (void)state;
-    run_over_all(1, 3, abort_while_waiting, NULL);
+    for (int is_message = 0; is_message < 2; is_message++) {
+        bool message = is_message;
+        run_over_all(1, 3, abort_while_waiting, &message);
+    }
 }
 
 static void leave_early(const ls_rank *rank) {

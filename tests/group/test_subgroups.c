@@ -65,8 +65,9 @@ static void split_by_colour(const ls_rank *rank) {
     assert_ok(ls_group_split(&none, group, rank->rank == 0 ? -1 : 7, 0));
     assert_int_equal(ls_group_is_member(none), rank->rank != 0);
     if (rank->rank == 0) {
+        assert_int_equal(ls_group_world_size(none), 0);
         assert_int_equal(ls_group_barrier(none, NULL), LS_ERR_STATE);
-        assert_error_says("rank 0 is no member of this group");
+        assert_error_says("rank 0 is no member of this group; only members may call");
     } else {
         assert_ok(ls_group_barrier(none, NULL));
     }
@@ -108,8 +109,15 @@ static void take_turns(const ls_rank *rank) {
     assert_int_equal(ls_group_rank(all), rank->rank);
     assert_int_equal(ls_group_world_size(all), rank->world_size);
     for (int i = 0; i < 3; i++) ls_group_close(&lanes[i]);
-    int64_t values[30];
+    int64_t values[30], *const data = values;
+    const size_t count = 1;
     ls_work *works[30];
+    /* What one rank is refused takes no turn. */
+    if (rank->rank == 1) {
+        assert_int_equal(ls_group_all_reduce(all, values, 1, LS_F64, LS_BITWISE_OR, NULL), LS_ERR_ARGUMENT);
+        assert_int_equal(ls_group_all_reduce_many(all, (void *const *)&data, &count, 1, LS_F64, LS_BITWISE_OR, works),
+                         LS_ERR_ARGUMENT);
+    }
     for (int i = 0; i < 30; i++) {
         values[i] = i + rank->rank;
         assert_ok(ls_group_all_reduce(all, &values[i], 1, LS_I64, LS_SUM, &works[i]));

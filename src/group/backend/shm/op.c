@@ -155,15 +155,6 @@ static backend_progress check_ranks(const shm_group *shm, backend_op *op) {
     return BACKEND_FAILED;
 }
 
-/* A rank may have come to this operation and then lost patience with another: then it fails for all. But a rank that was
- * through with it, and lost the group later, has done all that we need. */
-static bool has_given_up(const shm_group *shm, backend_op *op, int peer) {
-    const shm_board *board = shm->boards[peer];
-    if (atomic_load_explicit(&board->done.value, memory_order_relaxed) >= op->number) return false;
-    op->status = ls_error_raise(&board->why);
-    return true;
-}
-
 static bool have_all_sent_data(const shm_group *shm, const backend_op *op) {
     for (int rank = 0; rank < shm->world_size; rank++)
         if (!(shm_slot_of(shm, rank, op->number)->what & WITH_DATA)) return false;
@@ -189,9 +180,10 @@ static backend_progress meet(shm_group *shm, backend_op *op) {
             return BACKEND_PENDING;
     const shm_slot *own = shm_slot_of(shm, shm->rank, op->number);
     for (int rank = 0; rank < shm->world_size; rank++) {
-        if (atomic_load_explicit(&shm->boards[rank]->standing, memory_order_acquire) == SHM_HAS_LOST &&
-            has_given_up(shm, op, rank))
+        if (shm_has_given_up(shm, op, rank)) {
+            op->status = ls_error_raise(&shm->boards[rank]->why);
             return BACKEND_FAILED;
+        }
         if (!are_alike(own, shm_slot_of(shm, rank, op->number))) return mismatch(shm, op);
     }
     if (check_ranks(shm, op) == BACKEND_FAILED || check_counts(shm, op) == BACKEND_FAILED) return BACKEND_FAILED;

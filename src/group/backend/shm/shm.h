@@ -98,6 +98,14 @@ static inline shm_board *shm_own_board(const shm_group *shm) {
     return shm->boards[shm->rank];
 }
 
+/* A rank may have come to this operation and then lost patience with another, or aborted: then it fails for all. But a rank
+ * that was through with it, and lost the group later, has done all that we need. Messages have no number. */
+static inline bool shm_has_given_up(const shm_group *shm, const backend_op *op, int peer) {
+    const shm_board *board = shm->boards[peer];
+    return atomic_load_explicit(&board->standing, memory_order_acquire) == SHM_HAS_LOST &&
+           (op->number == 0 || atomic_load_explicit(&board->done.value, memory_order_relaxed) < op->number);
+}
+
 /* op.c */
 void shm_start(void *state, backend_op *op);
 backend_progress shm_poll(void *state, backend_op *op);
