@@ -55,6 +55,7 @@ ls_status shm_examine(void *state, backend_op *op) {
     const bool may_be_dead = some_are_dead(shm);
     int awaited = 0, gone = 0;
     for (int peer = 0; peer < shm->world_size; peer++) {
+        if (peer == shm->rank) continue;
         if (shm_has_given_up(shm, op, peer)) return ls_error_raise(&shm->boards[peer]->why);
         if (!shm_waits_for(shm, op, peer)) continue;
         awaited++;
