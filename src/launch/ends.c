@@ -1,4 +1,7 @@
-/* ends.c: what happens to a job until nobody is left. */
+/* ends.c: what happens to a job until nobody is left.
+ *
+ * All of it runs on the launcher's loop, called by a signal, a timer, or the output. The phases (launch/job.h) only
+ * go forward, and each has one timer, the same one, that leads to the next. */
 #include "launch/job.h"
 
 #include "launch/processes.h"
@@ -108,6 +111,7 @@ static void tell_of_rest(void *context, const launch_process *process) {
 
 /* The kernel ends it one day: the signal has come. Nobody can wait for that. */
 static void give_up(job *self) {
+    /* As of a rank that SIGKILL has ended, which it will have. */
     if (self->result->exit_code == 0) self->result->exit_code = 128 + SIGKILL;
     launch_each_process(tell_of_rest, self);
     drain(self);

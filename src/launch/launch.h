@@ -36,14 +36,15 @@ typedef struct launch_result {
     int first_failed; /* its rank; -1 without one */
 } launch_result;
 
-/* Runs the job to its end and reports the first failure on standard error. LS_OK: the job ran, well or badly. A process that
- * the kernel does not end is named there, and the exit code is not 0.
- * Errors: LS_ERR_ARGUMENT (program not found, count out of range; `exit_code` tells which), LS_ERR_MEMORY, LS_ERR_IO,
- * LS_ERR_TIMEOUT (the program does not begin to run within a minute), LS_ERR_ABORTED (a signal to end came before it did).
- * Then not all ranks could be started, those that were have been killed, and nothing is left behind.
+/* Runs the job to its end and reports the first failure on standard error. LS_OK: the job ran, well or badly. A
+ * process that the kernel does not end is named there, and the exit code is not 0.
+ * Errors: LS_ERR_ARGUMENT (program not found, count out of range; `exit_code` tells which), LS_ERR_MEMORY,
+ * LS_ERR_IO, LS_ERR_TIMEOUT (the program does not begin to run within a minute), LS_ERR_ABORTED (a signal to end
+ * came before it did). Then not all ranks could be started, those that were have been killed, and nothing is left
+ * behind.
  *
- * For a process of one thread whose only children are the job's: all that become children meanwhile are ended with it.
- * Descriptors 0, 1 and 2 are open. Signal dispositions and mask are as before at the return. */
+ * For a process of one thread whose only children are the job's: all that become children meanwhile are ended with
+ * it. Descriptors 0, 1 and 2 are open. Signal dispositions and mask are as before at the return. */
 ls_status launch_run(const launch_options *options, launch_result *result);
 
 #endif

@@ -35,6 +35,7 @@ static bool read_process(const char *pid, launch_process *process) {
 
 void launch_each_process(void (*visit)(void *context, const launch_process *process), void *context) {
     DIR *folder = opendir("/proc");
+    /* Without /proc (a sandbox) the process groups are all that is known. */
     if (!folder) return;
     const struct dirent *entry;
     launch_process process;

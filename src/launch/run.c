@@ -1,4 +1,7 @@
-/* run.c: a job starts, and the whole of it. */
+/* run.c: a job starts, and the whole of it.
+ *
+ * What lives as long as the job is made first, then rank after rank. A start that fails at any of these calls takes
+ * back what it began: the caller has a job or has none. */
 #include "launch/job.h"
 
 #include "launch/cores.h"
@@ -84,6 +87,7 @@ static ls_status start_rank(job *self, int rank, int cores) {
 
     self->ranks[rank] = (job_rank){.pid = pid, .is_running = true, .has_group = true};
     self->running++;
+    /* At once: if we are killed now, the watcher knows of it. */
     launch_watcher_begun(&self->watcher, pid);
     const launch_observer *observer = &self->options->observer;
     if (observer->started) observer->started(observer->context, rank, pid);
@@ -178,6 +182,7 @@ ls_status launch_run(const launch_options *options, launch_result *result) {
     uv_timer_init(&self->loop, &self->tell_timer);
     self->timer.data = self->tell_timer.data = self;
     prctl(PR_GET_CHILD_SUBREAPER, &self->was_subreaper, 0, 0, 0);
+    /* Before the first rank: its orphans come to us from the beginning. */
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     raise_descriptor_limit(self);
 

@@ -42,6 +42,7 @@ static void wanted_signals(sigset_t *wanted, int count) {
 int launch_signals_take_end(void) {
     sigset_t wanted;
     wanted_signals(&wanted, TO_END);
+    /* Without a wait. It is taken here, or it would end this process when the mask is put back. */
     const int taken = sigtimedwait(&wanted, NULL, &(struct timespec){0});
     return taken > 0 ? taken : 0;
 }

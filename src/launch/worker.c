@@ -103,6 +103,7 @@ static ls_status await_program(const launch_start *start, int report) {
                        "\"%s\" did not begin to run within %" PRId64 " ms; does its file system hang, or did somebody "
                        "stop the process?",
                        start->path, start->limit_ms);
+    /* A program that runs by now does so, whatever else has come: the loop passes the signal on to it. */
     if (!polled[0].revents) return ls_fail(LS_ERR_ABORTED, "\"%s\" had not begun to run", start->path);
     int failure = 0;
     /* exec closes its end of the pipe, as it does with all that is close-on-exec: then nothing is to be read. */

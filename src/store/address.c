@@ -1,4 +1,8 @@
-/* address.c: sockets of the two families behind one face. */
+/* address.c: sockets of the two families behind one face.
+ *
+ * Names are the system's to look up, in its order, once. From there on there are only addresses: nothing is looked
+ * up backwards, since the name that an address has is often none that leads to it. Sockets never block; who connects
+ * says how long. */
 #include "store/address.h"
 
 #include "base/error.h"
@@ -16,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- names --------------------------------------------------------------------------------------------------------- */
+/* --- names -------------------------------------------------------------------------------------------------------- */
 
 /* The host without the brackets that an IPv6 address may have. */
 static ls_status strip(const char *host, char *plain, size_t bytes) {
@@ -55,8 +59,9 @@ ls_status store_resolve(const char *host, store_addresses *found) {
     return found->count > 0 ? LS_OK : ls_fail(LS_ERR_ENVIRONMENT, "\"%s\" has no IP address", plain);
 }
 
-/* --- addresses ----------------------------------------------------------------------------------------------------- */
+/* --- addresses ---------------------------------------------------------------------------------------------------- */
 
+/* Both families keep the port apart from the address: the only place that has to know it. */
 static in_port_t *port_of(store_address *address) {
     return address->socket.ss_family == AF_INET6 ? &((struct sockaddr_in6 *)&address->socket)->sin6_port
                                                  : &((struct sockaddr_in *)&address->socket)->sin_port;
@@ -77,6 +82,7 @@ bool store_address_is_loopback(const store_address *address) {
     return IN6_IS_ADDR_LOOPBACK(wide) || (IN6_IS_ADDR_V4MAPPED(wide) && wide->s6_addr[12] == 127);
 }
 
+/* Numbers, never names: a look-up for a message could hang, and names of clusters do not always resolve back. */
 void store_address_describe(const store_address *address, char text[STORE_ADDRESS_TEXT_BYTES]) {
     char host[INET6_ADDRSTRLEN + IF_NAMESIZE + 1] = "?";
     const bool is_wide = address->socket.ss_family == AF_INET6;
@@ -101,7 +107,7 @@ void store_interfaces_describe(char *text, size_t bytes) {
     freeifaddrs(list);
 }
 
-/* --- sockets ------------------------------------------------------------------------------------------------------- */
+/* --- sockets ------------------------------------------------------------------------------------------------------ */
 
 static int make_socket(int family) {
     return ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1)
@@ -141,6 +147,7 @@ void store_socket_prepare(int connected) {
     /* Requests are small and wait for answers: gathering them would cost a round trip each. */
     const int on = 1, idle_s = 10, interval_s = 3, count = 3;
     setsockopt(connected, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    /* A host that vanishes sends no end of its connections: it is noticed within some 20 s. */
     setsockopt(connected, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(connected, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
     setsockopt(connected, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
@@ -158,6 +165,7 @@ static bool met_itself(int connected) {
 /* What a connection that was begun came to, as an errno. */
 static int finish(int connected, int64_t deadline_ns) {
     struct pollfd polled = {.fd = connected, .events = POLLOUT};
+    /* What it is when the wait ends without a word. */
     int failure = ETIMEDOUT;
     socklen_t bytes = sizeof failure;
     if (ls_descriptors_wait(&polled, 1, deadline_ns) > 0 &&
@@ -186,6 +194,7 @@ ls_status store_address_connect(const store_address *address, int64_t deadline_n
         return LS_OK;
     }
     if (made >= 0) close(made);
+    /* The sentence is kept for whoever has tried all addresses; by itself this is no failure. */
     ls_fail_errno(LS_ERR_IO, failure, "%s", text);
     return LS_END;
 }

@@ -32,12 +32,12 @@ void store_address_describe(const store_address *address, char text[STORE_ADDRES
 /* "lo 127.0.0.1, eth0 10.0.0.5, eth0 fe80::1%eth0": for messages. */
 void store_interfaces_describe(char *text, size_t bytes);
 
-/* A socket that listens on `address`; a port of 0 becomes the one that was found. LS_END: the address is not of this host, or
- * of a kind that it does not have. Errors: LS_ERR_STATE when the port is taken, LS_ERR_IO. */
+/* A socket that listens on `address`; a port of 0 becomes the one that was found. LS_END: the address is not of this
+ * host, or of a kind that it does not have. Errors: LS_ERR_STATE when the port is taken, LS_ERR_IO. */
 ls_status store_address_listen(store_address *address, int *listener);
 
-/* Connects within the limit; `socket` is non-blocking, without delay and kept alive. LS_END: refused, unreachable, or not
- * within the limit; the sentence says which. Errors: LS_ERR_IO. */
+/* Connects within the limit; `socket` is non-blocking, without delay and kept alive. LS_END: refused, unreachable,
+ * or not within the limit; the sentence says which. Errors: LS_ERR_IO. */
 ls_status store_address_connect(const store_address *address, int64_t deadline_ns, int *connected);
 
 /* Has a TCP connection send at once, and notice after some 20 s that a host has vanished without a word. What

@@ -1,4 +1,7 @@
-/* announcement.c: one record, which all ranks of a job read on processors of one kind. */
+/* announcement.c: one record, which all ranks of a job read on processors of one kind.
+ *
+ * It is told whatever becomes of it: rank 0 serves the store first, or fails to, and then says where it is, or why
+ * there is none. So nobody waits for an address that will never be told. */
 #include "store/announcement.h"
 
 #include "store/exchange.h"
@@ -29,6 +32,7 @@ static const char magic[8] = "lstore1a";
 static ls_status find_addresses(store_addresses *addresses) {
     store_interfaces interfaces;
     LS_TRY(store_interfaces_find(false, &interfaces));
+    /* All that others may reach, the best first: which one leads here, each of them finds out. */
     for (addresses->count = 0; addresses->count < interfaces.count; addresses->count++)
         addresses->list[addresses->count] = interfaces.list[addresses->count].address;
     return LS_OK;
@@ -72,6 +76,7 @@ static ls_status reach(ls_store **store, const store_endpoint *wanted, const ann
     store_endpoint endpoint = *wanted;
     if (memcmp(told->magic, magic, sizeof magic) != 0)
         return ls_fail(LS_ERR_FORMAT, "what rank 0 says through PMIx is not of this version of Lockstep");
+    /* Rank 0 could not serve: all ranks end with its sentence. */
     LS_TRY(ls_error_raise(&told->outcome));
     store_address_describe(&told->addresses.list[0], host);
     *strrchr(host, ':') = '\0'; /* the port is not in it yet */

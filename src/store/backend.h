@@ -1,5 +1,6 @@
-/* backend.h: a store is a table of keys somewhere, and one way to ask it. Every public call becomes a request; the table
- * of store/table.h gives all of them their meaning, in this process (hash.c) and in the launcher's server alike.     */
+/* backend.h: a store is a table of keys somewhere, and one way to ask it. Every public call becomes a request; the
+ * table of store/table.h gives all of them their meaning, in this process (hash.c) and in the launcher's server
+ * alike. */
 #ifndef LS_STORE_BACKEND_H
 #define LS_STORE_BACKEND_H
 

@@ -48,7 +48,7 @@ typedef struct lost_rank {
     char what[160]; /* became of it */
 } lost_rank;
 
-/*   peers     changed, and their sockets closed, with the lock of base/live.h held: so a forked child finds them whole */
+/*   peers     changed, and their sockets closed, with the lock of base/live.h held: a forked child finds them whole */
 struct store_server {
     uv_loop_t *loop;
     store_table *table;

@@ -1,4 +1,5 @@
-/* credentials.c: the secret travels in a file of the user's own, never in an argument or a variable, which others can read. */
+/* credentials.c: the secret travels in a file of the user's own, never in an argument or a variable, which others
+ * can read. */
 #include "store/credentials.h"
 
 #include "store/backend.h"
@@ -15,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* 16 bytes are 128 bits where they are random; a word that somebody thought of is mostly shorter. */
 enum { LEAST_SECRET_BYTES = 16, DRAWN_SECRET_BYTES = 32 };
 
 static ls_status check_file(const char *path, int file) {
@@ -27,6 +29,8 @@ static ls_status check_file(const char *path, int file) {
         return ls_fail(LS_ERR_ENVIRONMENT,
                        STORE_ENV_SECRET_FILE " is \"%s\", which belongs to user %u: it must be this user's (%u)", path,
                        (unsigned)about.st_uid, (unsigned)geteuid());
+    /* Refused rather than warned of, as ssh does with its keys: a warning is read by nobody in a job of a thousand
+     * ranks. */
     if (about.st_mode & (S_IRWXG | S_IRWXO))
         return ls_fail(LS_ERR_ENVIRONMENT,
                        STORE_ENV_SECRET_FILE " is \"%s\" with mode %04o: others can reach it; chmod 600 \"%s\"", path,
@@ -65,6 +69,7 @@ static ls_status read_secret(const char *path, int file, store_credentials *cred
 static ls_status read_secret_file(store_credentials *credentials) {
     const char *path = ls_env_text(STORE_ENV_SECRET_FILE);
     if (!path) return LS_OK;
+    /* O_NONBLOCK: a path that leads to a pipe must not hang the job. */
     const int file = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0)
         return ls_fail_errno(LS_ERR_ENVIRONMENT, errno, STORE_ENV_SECRET_FILE " is \"%s\", which cannot be opened",
@@ -75,8 +80,8 @@ static ls_status read_secret_file(store_credentials *credentials) {
     return status;
 }
 
-/* Names that a job's processes share. Each launcher sets its own, so that the first that is there tells; a restarted job
- * is another one. */
+/* Names that a job's processes share. Each launcher sets its own, so that the first that is there tells; a restarted
+ * job is another one. */
 static void find_job(char *job) {
     const char *own = ls_env_text(STORE_ENV_JOB), *torch = ls_env_text("TORCHELASTIC_RUN_ID");
     const char *slurm = ls_env_text("SLURM_JOB_ID"), *step = ls_env_text("SLURM_STEP_ID");
@@ -95,6 +100,7 @@ static void find_job(char *job) {
 }
 
 ls_status store_credentials_read(store_credentials *credentials) {
+    /* Zeroed whole: unused bytes of the secret are compared by nobody, but travel where the struct does. */
     *credentials = (store_credentials){0};
     find_job(credentials->job);
     return read_secret_file(credentials);
@@ -134,6 +140,7 @@ ls_status store_job_credentials(ls_store *store, const char *key, int rank, int6
 ls_status store_may_be_unauthenticated(bool *may) {
     int64_t value = 0;
     const ls_status status = ls_env_integer(STORE_ENV_UNAUTHENTICATED, 0, 1, &value);
+    /* One word for one wish: anything but 0 and 1 may be a typing error, and this is no place to guess. */
     *may = value == 1;
     return status < 0 ? status : LS_OK;
 }

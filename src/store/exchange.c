@@ -1,5 +1,5 @@
-/* exchange.c: what store_set_descriptors, store_get_descriptors and ls_store_delete do in such a store; all other requests pass
- * through. Descriptors are dropped by a delete in the store that offered them, and with it. */
+/* exchange.c: what store_set_descriptors, store_get_descriptors and ls_store_delete do in such a store; all other
+ * requests pass through. Descriptors are dropped by a delete in the store that offered them, and with it. */
 #include "store/exchange.h"
 
 #include "store/prove.h"
@@ -41,7 +41,7 @@ typedef struct offer {
 static const char offer_magic[8] = "lstore1d";
 
 /*   lock      guards own, own_client; held while they are made, which waits for nobody
- *   others    fixed before the store is handed out                                                                     */
+ *   others    fixed before the store is handed out */
 typedef struct exchange_store {
     ls_store head;
     ls_live live; /* listed when it has `service` */
@@ -61,8 +61,9 @@ static void read_boot(char boot[BOOT_BYTES]) {
     close(file);
 }
 
-/* --- offering ------------------------------------------------------------------------------------------------------ */
+/* --- offering ----------------------------------------------------------------------------------------------------- */
 
+/* At the first offer: most stores of other hosts' ranks never carry a descriptor, and need no thread for it. */
 static ls_status start_own(exchange_store *store) {
     ls_mutex_lock(&store->lock);
     ls_status status = LS_OK;
@@ -76,6 +77,7 @@ static ls_status start_own(exchange_store *store) {
     return status;
 }
 
+/* Under the lock: another thread may be making it right now. */
 static ls_store *own_client(exchange_store *store) {
     ls_mutex_lock(&store->lock);
     ls_store *client = store->own_client;
@@ -101,7 +103,7 @@ static ls_status set_descriptors(exchange_store *store, const store_request *req
     return pass(store->inner, &place, &reply, deadline_ns);
 }
 
-/* --- fetching ------------------------------------------------------------------------------------------------------ */
+/* --- fetching ----------------------------------------------------------------------------------------------------- */
 
 /* The server at the name could be anybody's: the kernel says whose. */
 static ls_status check_user(int socket) {
@@ -117,6 +119,7 @@ static ls_status check_user(int socket) {
 static ls_status fetch_over(exchange_store *store, stream_store *stream, const store_request *request,
                             store_reply *reply) {
     ls_store *client = &stream->head;
+    /* A look first: a get would wait for a key that its owner has deleted since, and tie up the caller. */
     const store_request check = {.operation = STORE_CHECK, .key = request->key};
     store_reply answer = {0};
     const int64_t end_ns = ls_deadline_after_ms(EXCHANGE_LIMIT_MS);
@@ -141,6 +144,7 @@ static ls_status fetch(exchange_store *store, const offer *from, const store_req
 static ls_status fail_to_fetch(const offer *from, const store_request *request, ls_status status) {
     char boot[BOOT_BYTES], rank[24] = "";
     read_boot(boot);
+    /* For the sentence alone: two containers of one host share a boot id and may still not reach each other. */
     const bool is_elsewhere = memcmp(boot, from->boot, sizeof boot) != 0;
     if (from->rank >= 0) snprintf(rank, sizeof rank, "rank %d, ", (int)from->rank);
     /* Not LS_ERR_TIMEOUT: the key is set, so waiting longer is no cure. */
@@ -158,6 +162,7 @@ static ls_status get_descriptors(exchange_store *store, const store_request *req
         LS_TRY(pass(store->inner, &where, &place, deadline_ns));
         if (place.bytes != sizeof from || memcmp(from.magic, offer_magic, sizeof offer_magic) != 0)
             return ls_fail(LS_ERR_STATE, "store key \"%s\" holds a value, not descriptors", request->key);
+        /* Other members wrote it, maybe of another version: texts end where they may. */
         from.host[sizeof from.host - 1] = from.socket[sizeof from.socket - 1] = '\0';
         const ls_status status = fetch(store, &from, request, reply);
         if (status == LS_OK) return LS_OK;
@@ -167,7 +172,7 @@ static ls_status get_descriptors(exchange_store *store, const store_request *req
     }
 }
 
-/* --- the store ----------------------------------------------------------------------------------------------------- */
+/* --- the store ---------------------------------------------------------------------------------------------------- */
 
 static ls_status exchange_call(ls_store *base, const store_request *request, store_reply *reply, int64_t deadline_ns) {
     exchange_store *store = (exchange_store *)base;
@@ -177,6 +182,7 @@ static ls_status exchange_call(ls_store *base, const store_request *request, sto
     case STORE_DELETE: {
         store_reply unused = {0};
         ls_store *own = own_client(store);
+        /* The descriptors before the word of them: who reads the word meanwhile finds nothing, and looks again. */
         if (own) LS_TRY(pass(own, request, &unused, deadline_ns));
         return pass(store->inner, request, reply, deadline_ns);
     }
@@ -220,6 +226,7 @@ ls_status store_exchange_wrap(ls_store **wrapped, ls_store *inner, store_service
     store->inner = inner;
     store->service = service;
     store->credentials = *credentials;
+    /* So that groups over this store prove the same on connections of their own. */
     store->head.credentials = &store->credentials;
     store->live.forked = forked;
     ls_mutex_init(&store->lock);
@@ -240,6 +247,8 @@ void store_settle(ls_store *base) {
     if (!base || base->backend != &exchange_backend) return;
     const exchange_store *store = (const exchange_store *)base;
     const int64_t end_ns = ls_deadline_after_ms(SETTLE_LIMIT_MS);
+    /* Asked now and then: members leave within moments, and a wait with a wake would be another lock to reason
+     * about. */
     while (store->service && store_service_members(store->service) > 0 && ls_now_ns() < end_ns)
         ls_sleep_until(ls_now_ns() + LOOK_AGAIN_MS * LS_NS_PER_MS);
 }
@@ -258,6 +267,7 @@ ls_store *store_exchange_find_served(const char *job, const int *ports, int port
     ls_store *found = NULL;
     ls_live_lock();
     for (ls_live *each = ls_live_first(); each && !found; each = each->next) {
+        /* What a thing in the list is, its callback tells. */
         if (each->forked != forked) continue;
         exchange_store *store = (exchange_store *)((char *)each - offsetof(exchange_store, live));
         bool is_it = port_count == 0;

@@ -2,17 +2,17 @@
  *
  *     header | request | request | ...           requests as in store/wire.h, each of which has changed the keys
  *
- * Every process replays the file into a table of its own (store/table.h), under a lock, before each request, and appends
- * its own where that changes something. The header says where the requests begin and end: what a killed process has written
- * only half is outside and gets overwritten.
+ * Every process replays the file into a table of its own (store/table.h), under a lock, before each request, and
+ * appends its own where that changes something. The header says where the requests begin and end: what a killed
+ * process has written only half is outside and gets overwritten.
  *
- * A log that is past a MiB and four times as long as what it comes to is written anew, in the room before its beginning or
- * behind its end, and takes effect as the header changes: so the file stays within some ten times its content, and a kill at
- * any moment leaves the old log or the new one.
+ * A log that is past a MiB and four times as long as what it comes to is written anew, in the room before its
+ * beginning or behind its end, and takes effect as the header changes: so the file stays within some ten times its
+ * content, and a kill at any moment leaves the old log or the new one.
  *
- * Locks are of the open file (F_OFD_SETLK), so the kernel drops those of a process that dies. One byte guards the content;
- * another is held, shared, by each process that has the store open. Whoever opens it and finds itself alone begins anew: so
- * what a killed run left behind harms nobody. Whoever closes it as the last removes the file.                           */
+ * Locks are of the open file (F_OFD_SETLK), so the kernel drops those of a process that dies. One byte guards the
+ * content; another is held, shared, by each process that has the store open. Whoever opens it and finds itself alone
+ * begins anew: so what a killed run left behind harms nobody. Whoever closes it as the last removes the file. */
 #include "store/credentials.h"
 #include "store/exchange.h"
 #include "store/table.h"
@@ -35,6 +35,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A network's file system tells nobody of a change: who waits looks again, soon at first, then at the pace of
+ * people. */
 enum { LOOK_FIRST_US = 200, LOOK_LAST_US = 20000, LOCK_LIMIT_MS = 30000, READ_BYTES = 65536 };
 enum { LEAST_LOG_BYTES = 1 << 20, LOG_TO_CONTENT = 4 };
 
@@ -51,7 +53,7 @@ static const char header_magic[8] = "lstore2f";
 
 /*   lock      guards is_busy alone; never held across a wait
  *   is_busy   a thread of this process uses what is below, since locks of the file do not part threads
- *   changed   advanced when it no longer does                                                                          */
+ *   changed   advanced when it no longer does */
 typedef struct file_store {
     ls_store head;
     ls_live live;
@@ -66,8 +68,9 @@ typedef struct file_store {
     char path[];
 } file_store;
 
-/* --- locks --------------------------------------------------------------------------------------------------------- */
+/* --- locks -------------------------------------------------------------------------------------------------------- */
 
+/* Never one that waits in the kernel: that has no limit, and cannot be interrupted on every file system. */
 static int set_lock(const file_store *store, short type, off_t byte) {
     struct flock wanted = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
     return ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOLCK, -1) : fcntl(store->file, F_OFD_SETLK, &wanted);
@@ -122,7 +125,7 @@ static void give_back(file_store *store) {
     ls_word_advance(&store->changed);
 }
 
-/* --- content ------------------------------------------------------------------------------------------------------- */
+/* --- content ------------------------------------------------------------------------------------------------------ */
 
 static ls_status write_at(const file_store *store, const void *bytes, size_t count, uint64_t offset) {
     const ssize_t written =
@@ -142,6 +145,7 @@ static ls_status start_table(file_store *store, const file_header *header) {
     store_inbox_close(&store->inbox);
     store->generation = header->generation;
     store->begin = store->read_to = header->begin;
+    /* Known anew when this process has looked. */
     store->look_at = LEAST_LOG_BYTES;
     store->table = store_table_create();
     return store->table ? LS_OK : LS_ERR_MEMORY;
@@ -171,6 +175,7 @@ static ls_status refresh(file_store *store) {
         return fail_format(store);
     if (!store->table || header.generation != store->generation || header.end < store->read_to)
         LS_TRY(start_table(store, &header));
+    /* In pieces: a log may be larger than what one would want to hold. */
     unsigned char bytes[READ_BYTES];
     while (store->read_to < header.end) {
         const uint64_t left = header.end - store->read_to;
@@ -206,7 +211,7 @@ static ls_status write_request(const file_store *store, const store_request *req
     return LS_OK;
 }
 
-/* --- a log anew ---------------------------------------------------------------------------------------------------- */
+/* --- a log anew --------------------------------------------------------------------------------------------------- */
 
 typedef struct rewriting {
     const file_store *store;
@@ -254,7 +259,7 @@ static ls_status append(file_store *store, const store_request *request) {
     return LS_OK;
 }
 
-/* --- calls --------------------------------------------------------------------------------------------------------- */
+/* --- calls -------------------------------------------------------------------------------------------------------- */
 
 static bool may_change(store_operation operation) {
     return store_operation_sets(operation) || operation == STORE_DELETE;
@@ -294,7 +299,7 @@ static ls_status file_call(ls_store *base, const store_request *request, store_r
     }
 }
 
-/* --- life ---------------------------------------------------------------------------------------------------------- */
+/* --- life --------------------------------------------------------------------------------------------------------- */
 
 /* A forked child must not count as present: the lock lives as long as any descriptor of the open file. */
 static void forked(ls_live *live) {
@@ -318,6 +323,7 @@ static void remove_if_last(file_store *store) {
 
 static void file_close(ls_store *base) {
     file_store *store = (file_store *)base;
+    /* One that could not be entered is somebody else's: it is not ours to remove. */
     const bool was_open = store->table || store->read_to > 0;
     if (store->file >= 0 && was_open && store->head.owner == getpid()) remove_if_last(store);
     ls_live_lock();
@@ -357,6 +363,7 @@ static ls_status enter(file_store *store) {
     file_header header = {.generation = (uint64_t)ls_now_ns(), .begin = sizeof header, .end = sizeof header};
     memcpy(header.magic, header_magic, sizeof header.magic);
     LS_TRY(check_content(store));
+    /* The exclusive lock is refused while anybody holds the shared one. */
     const bool is_alone = set_lock(store, F_WRLCK, PRESENCE_BYTE) == 0;
     if (is_alone && ftruncate(store->file, 0) != 0)
         return ls_fail_errno(LS_ERR_IO, errno, "cannot empty \"%s\"", store->path);
@@ -368,11 +375,13 @@ static ls_status enter(file_store *store) {
 
 static ls_status open_file(file_store *store) {
     for (;;) {
+        /* No links: in a folder like /tmp one could lead to another file of ours. */
         const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
         store->file = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : open(store->path, flags, 0600);
         if (store->file < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot open the store \"%s\"", store->path);
         LS_TRY(check_owner(store));
         LS_TRY(lock_content(store, F_WRLCK));
+        /* Else it was removed between our opening and our lock: the next turn makes a new one. */
         if (is_in_place(store)) break;
         close(store->file);
         store->file = -1;
@@ -417,6 +426,7 @@ ls_status ls_store_open_file(ls_store **store, const char *path) {
     *store = NULL;
     store_credentials credentials;
     LS_TRY(store_credentials_read(&credentials));
+    /* Three layers: the file, the part of it that is this job's, and descriptors, which no file can carry. */
     ls_store *plain = NULL, *part = NULL;
     char job[32];
     snprintf(job, sizeof job, "job-%016" PRIx64, digest(credentials.job));

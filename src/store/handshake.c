@@ -1,4 +1,7 @@
-/* handshake.c: the three records and their proofs, on libcrypto. */
+/* handshake.c: the three records and their proofs, on libcrypto.
+ *
+ * Pure but for random numbers and the host's name: bytes in, bytes out, so that a test or a fuzzer can be either
+ * side. What comes from outside is compared in constant time, and read for nothing before it is. */
 #include "store/handshake.h"
 
 #include "base/error.h"
@@ -14,6 +17,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+/* The digit is the protocol's version: an older program is turned away by its first record. */
 static const char greeting_magic[8] = "lstore1g", hello_magic[8] = "lstore1h", verdict_magic[8] = "lstore1v";
 
 _Static_assert(sizeof(store_greeting) == 40 && sizeof(store_hello) == 164 && sizeof(store_verdict) == 48,
@@ -49,6 +53,7 @@ static ls_status prove(const store_credentials *credentials, const char *label, 
     return ls_fail(LS_ERR_INTERNAL, "libcrypto refuses to compute an HMAC-SHA256");
 }
 
+/* The job's id itself may be long, and is nothing for strangers to read. */
 static ls_status digest_job(const char *job, unsigned char digest[16]) {
     unsigned char whole[EVP_MAX_MD_SIZE];
     if (!EVP_Digest(job, strlen(job), whole, NULL, EVP_sha256(), NULL))
@@ -60,6 +65,7 @@ static ls_status digest_job(const char *job, unsigned char digest[16]) {
 
 ls_status store_handshake_greet(store_greeting *greeting) {
     memcpy(greeting->magic, greeting_magic, sizeof greeting->magic);
+    /* The server's random number: a hello that was recorded elsewhere does not fit it. */
     return draw(greeting->nonce);
 }
 
@@ -86,6 +92,8 @@ ls_status store_handshake_judge(const store_credentials *credentials, const stor
     LS_TRY(prove(credentials, "lockstep store client", greeting, hello, 0, proof));
     *verdict = (store_verdict){.code = STORE_WELCOME};
     memcpy(verdict->magic, verdict_magic, sizeof verdict->magic);
+    /* The job first: two jobs that share a port by chance have two secrets as well, and "another job" is the useful
+     * word. */
     if (CRYPTO_memcmp(job, hello->job, sizeof job) != 0)
         verdict->code = STORE_OTHER_JOB;
     else if (CRYPTO_memcmp(proof, hello->proof, sizeof proof) != 0)
@@ -110,6 +118,7 @@ ls_status store_handshake_check(const store_credentials *credentials, const stor
                        credentials->job);
     unsigned char proof[STORE_PROOF_BYTES];
     LS_TRY(prove(credentials, "lockstep store server", greeting, hello, verdict->code, proof));
+    /* Only a welcome is proved: a server without the secret could refuse us, and no more. */
     if (verdict->code == STORE_WELCOME && CRYPTO_memcmp(proof, verdict->proof, sizeof proof) == 0) return LS_OK;
     return ls_fail(LS_ERR_ENVIRONMENT,
                    "the store there %s; this process has %s: all ranks read the same LOCKSTEP_SECRET_FILE, or none "

@@ -4,14 +4,15 @@
  *     client --> hello:    magic, job, who it is, nonce, proof     HMAC over greeting and hello
  *     server --> verdict:  magic, code, proof                      HMAC over greeting, hello and code
  *
- * Proofs are HMAC-SHA256 (RFC 2104) under the secret, over a label for the direction, the job's id and all that was said
- * so far, both nonces included: none can be replayed in another connection, job or direction. Records have fixed sizes, so
- * there is nothing to parse; store/prove.h moves them over a socket. The client proves first: who only connects learns nothing that depends on the secret.
+ * Proofs are HMAC-SHA256 (RFC 2104) under the secret, over a label for the direction, the job's id and all that was
+ * said so far, both nonces included: none can be replayed in another connection, job or direction. Records have
+ * fixed sizes, so there is nothing to parse; store/prove.h moves them over a socket. The client proves first: who
+ * only connects learns nothing that depends on the secret.
  *
- * Without a secret (base: the way in is this host's loopback, or the user waived it) the key is empty. The exchange is the
- * same and still keeps ranks of other jobs out, but proves nothing against an enemy.
+ * Without a secret (base: the way in is this host's loopback, or the user waived it) the key is empty. The exchange
+ * is the same and still keeps ranks of other jobs out, but proves nothing against an enemy.
  *
- * Numbers are little-endian, as on every processor that Lockstep runs on.                                              */
+ * Numbers are little-endian, as on every processor that Lockstep runs on. */
 #ifndef LS_STORE_HANDSHAKE_H
 #define LS_STORE_HANDSHAKE_H
 
@@ -60,13 +61,13 @@ typedef struct store_verdict {
 /* The server's first word. Errors: LS_ERR_IO when no random bytes can be had. */
 ls_status store_handshake_greet(store_greeting *greeting);
 
-/* The client's answer, speaking for `rank` of this process about the connection `channel`. Errors: LS_ERR_FORMAT when the
- * greeting is none of ours, LS_ERR_IO, LS_ERR_INTERNAL. */
+/* The client's answer, speaking for `rank` of this process about the connection `channel`. Errors: LS_ERR_FORMAT
+ * when the greeting is none of ours, LS_ERR_IO, LS_ERR_INTERNAL. */
 ls_status store_handshake_answer(const store_credentials *credentials, const store_greeting *greeting, int rank,
                                  int channel, store_hello *hello);
 
-/* The server's judgement; `hello->host` is a text afterwards. Errors: LS_ERR_FORMAT when the hello is none (nothing is to
- * be answered), LS_ERR_INTERNAL. LS_OK also with a refusal. */
+/* The server's judgement; `hello->host` is a text afterwards. Errors: LS_ERR_FORMAT when the hello is none (nothing
+ * is to be answered), LS_ERR_INTERNAL. LS_OK also with a refusal. */
 ls_status store_handshake_judge(const store_credentials *credentials, const store_greeting *greeting,
                                 store_hello *hello, store_verdict *verdict);
 

@@ -1,4 +1,7 @@
-/* hash.c: the store within a process, for ranks that are threads: a table, a lock, and a word to wait on. */
+/* hash.c: the store within a process, for ranks that are threads: a table, a lock, and a word to wait on.
+ *
+ * Descriptors are duplicated on the way in and out, though both sides could use one number: callers close what they
+ * have got, as they do with every other store. */
 #include "store/backend.h"
 #include "store/table.h"
 
@@ -14,7 +17,7 @@
 #include <unistd.h>
 
 /*   lock      guards table; never held while waiting
- *   changed   advanced after every request that may have set a key                                                    */
+ *   changed   advanced after every request that may have set a key */
 typedef struct hash_store {
     ls_store head;
     ls_mutex lock;
@@ -41,6 +44,7 @@ static ls_status copy_out(const store_answer *answer, store_reply *reply) {
     const size_t fitting = answer->bytes < reply->capacity ? answer->bytes : reply->capacity;
     if (fitting > 0) memcpy(reply->value, answer->value, fitting);
     reply->descriptor_count = answer->descriptor_count;
+    /* Fresh ones: the table closes its own when the key goes. */
     return duplicate(answer->descriptors, answer->descriptor_count, reply->descriptors);
 }
 
@@ -54,6 +58,7 @@ static ls_status hash_call(ls_store *store, const store_request *request, store_
 
     ls_status status = LS_OK;
     for (bool is_in_time = true;;) {
+        /* Before the look: a key that is set between the two advances the word, and the wait returns at once. */
         const uint32_t seen = atomic_load_explicit(&hash->changed, memory_order_acquire);
         ls_mutex_lock(&hash->lock);
         store_answer answer;
@@ -92,6 +97,7 @@ ls_status ls_store_open_hash(ls_store **store) {
     }
     ls_mutex_init(&hash->lock);
     store_init(&hash->head, &hash_backend);
+    /* Nobody outside this process sees it: pointers and secrets may travel through it. */
     hash->head.is_in_process = hash->head.is_private = true;
     *store = &hash->head;
     return LS_OK;

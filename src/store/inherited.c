@@ -41,6 +41,8 @@ ls_status ls_store_open_inherited(ls_store **opened) {
     int64_t launcher = 0;
     stream_store *store = NULL;
     ls_status status = ls_env_integer(STORE_ENV_LAUNCHER, 1, INT_MAX, &launcher);
+    /* Also without a launcher in the environment: a socket's name alone leads there, and the sentence below tells if
+     * not. */
     if (status >= 0) status = stream_create(&store, "the launcher (process %d)", (int)launcher);
     if (status == LS_OK) status = connect_to_launcher(store, (int)launcher);
     if (status == LS_END)

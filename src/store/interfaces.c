@@ -1,4 +1,7 @@
-/* interfaces.c: the kernel's list of addresses, filtered and put in order. */
+/* interfaces.c: the kernel's list of addresses, filtered and put in order.
+ *
+ * Nobody knows which of a host's addresses another host can reach: so all are told, and those that connect try them.
+ * The order only saves them time. */
 #include "store/interfaces.h"
 
 #include "base/environment.h"
@@ -13,7 +16,7 @@
 /* How much an address promises; the last one of this list is left out. */
 typedef enum promise { PROMISE_GOOD, PROMISE_BRIDGE, PROMISE_LINK_LOCAL, PROMISE_NONE } promise;
 
-/* --- names --------------------------------------------------------------------------------------------------------- */
+/* --- names -------------------------------------------------------------------------------------------------------- */
 
 /* The marks at the beginning of a choice. */
 typedef struct marks {
@@ -52,11 +55,14 @@ static bool is_asked_for(const char *choice, const char *name) {
     return !read.excludes && is_listed(&read, name);
 }
 
-/* --- addresses ----------------------------------------------------------------------------------------------------- */
+/* --- addresses ---------------------------------------------------------------------------------------------------- */
 
 static promise judge(const struct ifaddrs *each, const store_address *address, bool takes_loopback) {
+    /* By their usual names, since the kernel does not tell what a bridge is for. Addresses of containers are on
+     * every host the same. */
     static const marks bridges = {.names = "docker,br-,virbr,lxcbr,lxdbr,cni,podman"};
     const promise by_name = is_listed(&bridges, each->ifa_name) ? PROMISE_BRIDGE : PROMISE_GOOD;
+    /* Its address is in the list all the same. */
     if (!(each->ifa_flags & IFF_UP)) return PROMISE_NONE;
     if (store_address_is_loopback(address)) return takes_loopback ? by_name : PROMISE_NONE;
     if (address->socket.ss_family == AF_INET6)
@@ -88,6 +94,7 @@ ls_status store_interfaces_find(bool with_loopback, store_interfaces *found) {
     found->count = 0;
     if ((ls_fault(LS_FAULT_SYSCALL) && (errno = ENOMEM)) || getifaddrs(&list) != 0)
         return ls_fail_errno(LS_ERR_IO, errno, "cannot list this host's addresses");
+    /* A pass for each kind: so the best come first, and each kind in the kernel's order. */
     for (promise each = PROMISE_GOOD; each < PROMISE_NONE; each++)
         add(list, each, choice ? choice : "", with_loopback, found);
     freeifaddrs(list);

@@ -1,7 +1,7 @@
 /* interfaces.h: at which addresses other hosts may reach this one, and which of them the user wants.
  *
- * LOCKSTEP_SOCKET_IFNAME chooses interfaces by name, with NCCL's grammar: a list of beginnings of names ("eth,ib"), of
- * whole names after "=" ("=eth0,eth1"), and after "^" those that are not to be taken ("^docker", "^=lo,eth1").          */
+ * LOCKSTEP_SOCKET_IFNAME chooses interfaces by name, with NCCL's grammar: a list of beginnings of names ("eth,ib"),
+ * of whole names after "=" ("=eth0,eth1"), and after "^" those that are not to be taken ("^docker", "^=lo,eth1"). */
 #ifndef LS_STORE_INTERFACES_H
 #define LS_STORE_INTERFACES_H
 

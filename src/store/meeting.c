@@ -1,14 +1,14 @@
 /* meeting.c: all ranks meet at the store that rank 0 serves. Keys, under lockstep/meeting/:
  *
- *     world             "3 rank 0 (host, process 77)": the first rank's world size, which all others compare with theirs
+ *     world             "3 rank 0 (host, process 77)": the first rank's world size, to compare with one's own
  *     rank/R            which process is rank R: a second one is told, and all others with it
  *     opened/R          how often rank R has come; its n-th time it takes part in the n-th meeting
  *     arrived/N         how many ranks have come to the N-th meeting
  *     verdict/N         LS_OK from the last who came, or the first error: all ranks end the meeting with it
  *     told/N            how many know of an error: rank 0 keeps the server a moment for those who do not yet
  *
- * A rank that opens a group anew may find the server of the meeting before, which is about to be closed. Then it begins again,
- * with the server that rank 0 opens next: so groups may be opened and closed on one port in turn.                       */
+ * A rank that opens a group anew may find the server of the meeting before, which is about to be closed. Then it
+ * begins again, with the server that rank 0 opens next: so groups may be opened and closed on one port in turn. */
 #include "store/rendezvous.h"
 
 #include "store/address.h"
@@ -40,7 +40,7 @@ typedef struct meeting {
     char identity[IDENTITY_BYTES];
 } meeting;
 
-/* --- who we are ---------------------------------------------------------------------------------------------------- */
+/* --- who we are --------------------------------------------------------------------------------------------------- */
 
 /* "host, process 77 started 12345": the start keeps apart processes of one number in containers of one name. */
 static void identify(char identity[IDENTITY_BYTES]) {
@@ -58,14 +58,16 @@ static void identify(char identity[IDENTITY_BYTES]) {
     snprintf(identity, IDENTITY_BYTES, "%s, process %d, started %llu", host, (int)getpid(), started);
 }
 
-/* --- the verdict --------------------------------------------------------------------------------------------------- */
+/* --- the verdict -------------------------------------------------------------------------------------------------- */
 
 /* All ranks end with the first verdict. */
 static ls_status pronounce(const meeting *self, ls_status status) {
     char key[LS_STORE_KEY_BYTES];
     ls_error verdict = {.status = LS_OK};
+    /* With the sentence: all ranks say the same, whoever found it. */
     if (status != LS_OK) ls_error_capture(&verdict, status);
     snprintf(key, sizeof key, KEYS "verdict/%" PRId64, self->number);
+    /* The first word stands: two ranks may find two faults. */
     const ls_status told = ls_store_compare_set(self->store, key, NULL, 0, &verdict, sizeof verdict, NULL);
     return status == LS_OK ? told : ls_error_raise(&verdict);
 }
@@ -112,6 +114,7 @@ static void tell(const meeting *self, ls_status status) {
     int64_t told = 0;
     const int64_t end_ns = ls_deadline_after_ms(LINGER_MS);
     snprintf(key, sizeof key, KEYS "told/%" PRId64, self->number);
+    /* Adding 0 is a look: the server itself does not count. */
     const bool is_server = self->found->rank == 0;
     const int64_t others = status == LS_ERR_ENVIRONMENT ? INT64_MAX : self->found->world_size - 1;
     while (ls_store_add(self->store, key, !is_server, &told) == LS_OK && is_server && told < others &&
@@ -119,7 +122,7 @@ static void tell(const meeting *self, ls_status status) {
         ls_sleep_until(ls_now_ns() + LOOK_AGAIN_MS * LS_NS_PER_MS);
 }
 
-/* --- the steps ----------------------------------------------------------------------------------------------------- */
+/* --- the steps ---------------------------------------------------------------------------------------------------- */
 
 /* What stands at `key`, after an attempt to put `own` there. */
 static ls_status put_first(const meeting *self, const char *key, const char *own, char *there, size_t bytes) {
@@ -157,6 +160,7 @@ static ls_status check_rank(const meeting *self) {
 static ls_status count_opening(meeting *self) {
     char key[LS_STORE_KEY_BYTES];
     snprintf(key, sizeof key, KEYS "opened/%d", self->found->rank);
+    /* Counted by the store: a rank that was started anew by hand does not know how often it was there. */
     LS_TRY(ls_store_add(self->store, key, 1, &self->number));
     if (self->found->rank != 0 || self->number == 1) return LS_OK;
     snprintf(key, sizeof key, KEYS "arrived/%" PRId64, self->number - 1);
@@ -189,7 +193,7 @@ static ls_status meet(meeting *self) {
     return LS_OK;
 }
 
-/* --- the whole ----------------------------------------------------------------------------------------------------- */
+/* --- the whole ---------------------------------------------------------------------------------------------------- */
 
 /* A name that means loopback here, on several hosts: nobody else could come. */
 static ls_status check_reach(const store_rendezvous *found) {
@@ -211,13 +215,14 @@ static ls_status check_reach(const store_rendezvous *found) {
 static ls_status open_store(const store_rendezvous *found, const store_endpoint *endpoint, ls_store **store) {
     if (found->asks_pmix) return store_announced_open(store, endpoint);
     *store = NULL;
-    if (endpoint->is_server)
+    if (endpoint->is_server) /* A second group of this process: the others come to the port that it serves already. */
         *store = store_exchange_find_served(endpoint->credentials->job, endpoint->ports, endpoint->port_count);
     return *store ? LS_OK : store_open_endpoint(store, endpoint);
 }
 
 ls_status store_rendezvous_meet(const store_rendezvous *found, int64_t timeout_ms, ls_store **store) {
     *store = NULL;
+    /* The launcher counts its ranks itself, and tells of those that die: no meeting is needed. */
     if (found->is_launched) return ls_store_open_inherited(store);
     LS_TRY(check_reach(found));
     store_credentials credentials;

@@ -4,7 +4,8 @@
  *     item    text and [ranges], in turn, any number of times: the last ranges count fastest
  *     ranges  7 or 1-12 or 001-012, separated by commas; leading zeros are the width of all numbers of a range
  *
- * Nothing is allocated: the wanted host is computed from its index. The list comes from outside: it is bounded and checked. */
+ * Nothing is allocated: the wanted host is computed from its index. The list comes from outside: it is bounded and
+ * checked. */
 #include "store/nodelist.h"
 
 #include "base/error.h"
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* More brackets than names of hosts have, and numbers that can be multiplied. */
 enum { MOST_RANGES = 8, MOST_DIGITS = 12 };
 
 static ls_status fail_format(const char *list) {
@@ -64,8 +66,8 @@ static int print_bracket(const char *at, int64_t index, char *text, size_t bytes
     }
 }
 
-/* The item at `*at`, up to its comma or the list's end: how many hosts it is (0: none that could be read), and the numbers of
- * each of its brackets. */
+/* The item at `*at`, up to its comma or the list's end: how many hosts it is (0: none that could be read), and the
+ * numbers of each of its brackets. */
 static int64_t count_item(const char **at, int64_t counts[MOST_RANGES], int *brackets) {
     int64_t total = 1;
     *brackets = 0;
@@ -88,6 +90,7 @@ static int64_t count_item(const char **at, int64_t counts[MOST_RANGES], int *bra
 static bool print_item(const char *at, int64_t index, const int64_t counts[MOST_RANGES], int brackets, char *host,
                        size_t bytes) {
     int64_t chosen[MOST_RANGES] = {0};
+    /* As digits of a number: the last bracket counts fastest. */
     for (int i = brackets - 1; i >= 0; i--) {
         chosen[i] = index % counts[i];
         index /= counts[i];

@@ -1,9 +1,9 @@
 /* pmix.c: PMIx_Put and Commit by rank 0, a fence, PMIx_Get by the others.
  *
- * What is declared here of PMIx's interface is what all its versions since 3 have alike (its standard, chapters 3 and 5). PMIx
- * itself knows whether the process has initialised it, which an MPI does as well. Where we did, it is finalised at the
- * process's end: a launcher takes one that ends without for a failed one, and what is initialised once more after that loses
- * count of its fences (seen with Open MPI 4.1 and PMIx 4.2).                                                             */
+ * What is declared here of PMIx's interface is what all its versions since 3 have alike (its standard, chapters 3
+ * and 5). PMIx itself knows whether the process has initialised it, which an MPI does as well. Where we did, it is
+ * finalised at the process's end: a launcher takes one that ends without for a failed one, and what is initialised
+ * once more after that loses count of its fences (seen with Open MPI 4.1 and PMIx 4.2). */
 #include "store/pmix.h"
 
 #include "base/environment.h"
@@ -18,6 +18,7 @@
 #define LIBRARY "libpmix.so.2"
 #define KEY "lockstep.rank-0"
 
+/* By PMIx's numbers, which its standard fixes. */
 enum { TYPE_BOOL = 1, TYPE_INTEGER = 6, TYPE_BYTES = 27, SCOPE_ALL = 3, FAILED_BY_TIME = -24 };
 
 #define ALL_RANKS (UINT32_MAX - 1)
@@ -95,6 +96,7 @@ static ls_status put(const pmix_library *pmix, void *word, size_t bytes) {
     pmix_value value = {.type = TYPE_BYTES, .data.object = {.bytes = word, .count = bytes}};
     int status = pmix->put(SCOPE_ALL, KEY, &value);
     if (status != 0) return fail_in(pmix, "PMIx_Put", status);
+    /* Put is local: only a commit makes it travel with the fence. */
     status = pmix->commit();
     return status == 0 ? LS_OK : fail_in(pmix, "PMIx_Commit", status);
 }
@@ -107,6 +109,7 @@ static ls_status get(const pmix_library *pmix, const pmix_process *self, const p
     first.rank = 0;
     const int status = pmix->get(&first, KEY, limit, 1, &value);
     if (status != 0 || !value) return fail_in(pmix, "PMIx_Get", status);
+    /* Of one job, but maybe of two versions: the size is all that is believed. */
     const bool fits = value->type == TYPE_BYTES && value->data.object.count == bytes;
     if (fits) memcpy(word, value->data.object.bytes, bytes);
     if (value->type == TYPE_BYTES && value->data.object.bytes) {
@@ -148,6 +151,7 @@ static ls_status initialise(const pmix_library *pmix, pmix_process *self) {
     const bool was_initialised = pmix->is_initialised();
     const int status = pmix->init(self, NULL, 0);
     if (status != 0) return fail_in(pmix, "PMIx_Init", status);
+    /* Not ours: the count goes back, and whoever initialised it finalises it. */
     if (was_initialised)
         (void)pmix->finalize(NULL, 0);
     else if (atexit(finalize) != 0)

@@ -1,4 +1,7 @@
-/* prefix.c: a part of another store, whose keys all begin alike. */
+/* prefix.c: a part of another store, whose keys all begin alike.
+ *
+ * No keys and no lock of its own: a request goes on to the whole with a longer key. The view holds the whole, so the
+ * order of closing is the caller's. */
 #include "store/backend.h"
 
 #include "base/error.h"
@@ -20,6 +23,7 @@ static ls_status prefix_call(ls_store *base, const store_request *request, store
     /* All else passes through as it is; a view of a view adds both prefixes. */
     whole.key = key;
     const int length = snprintf(key, sizeof key, "%s%s", view->prefix, request->key);
+    /* Past ls_store_*: what was given is checked already, and the sentence of a time-out is made by the outer call. */
     if ((size_t)length < sizeof key) return view->whole->backend->call(view->whole, &whole, reply, deadline_ns);
     return ls_fail(
         LS_ERR_ARGUMENT, "store %s of key \"%s\": behind the prefix \"%s\" it has %d bytes; a key has at most %d",
@@ -45,6 +49,7 @@ ls_status ls_store_prefix(ls_store **view, ls_store *store, const char *prefix) 
                        length);
     prefix_store *made = ls_alloc(sizeof *made);
     if (!made) return LS_ERR_MEMORY;
+    /* A view answers for itself what its store would: callers do not look behind it. */
     store_init(&made->head, &prefix_backend);
     made->head.is_in_process = store->is_in_process;
     made->head.is_private = store->is_private;

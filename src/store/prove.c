@@ -1,4 +1,8 @@
-/* prove.c: three records over a socket, one step at a time. */
+/* prove.c: three records over a socket, one step at a time.
+ *
+ * A step takes what is there and says whether more is needed: the same steps serve a loop over a thousand
+ * connections and one caller that sleeps between them (store_prove). Nothing behind a record is read: it belongs to
+ * the protocol that follows. */
 #include "store/prove.h"
 
 #include "base/error.h"
@@ -8,7 +12,8 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-/* What has come of a record of `bytes` bytes. LS_END: not all of it. Hanging up may be the end of one that is closing. */
+/* What has come of a record of `bytes` bytes. LS_END: not all of it. Hanging up may be the end of one that is
+ * closing. */
 static ls_status receive_record(int socket, void *record, size_t bytes, size_t *got) {
     while (*got < bytes) {
         const ssize_t received = ls_fault(LS_FAULT_SYSCALL)
@@ -35,7 +40,7 @@ static ls_status send_record(int socket, const void *record, size_t bytes) {
                          "cannot send to the other end");
 }
 
-/* --- the client ---------------------------------------------------------------------------------------------------- */
+/* --- the client --------------------------------------------------------------------------------------------------- */
 
 ls_status store_prover_step(store_prover *self, int socket, const store_credentials *credentials, int rank,
                             int channel) {
@@ -64,10 +69,11 @@ ls_status store_prove(int socket, const store_credentials *credentials, int rank
     return status;
 }
 
-/* --- the server ---------------------------------------------------------------------------------------------------- */
+/* --- the server --------------------------------------------------------------------------------------------------- */
 
 ls_status store_verifier_begin(store_verifier *self, int socket) {
     *self = (store_verifier){.heard = 0};
+    /* The server speaks first, so that the client proves something that was not known before it came. */
     LS_TRY(store_handshake_greet(&self->greeting));
     return send_record(socket, &self->greeting, sizeof self->greeting);
 }
@@ -76,6 +82,7 @@ ls_status store_verifier_step(store_verifier *self, int socket, const store_cred
     LS_TRY(receive_record(socket, &self->hello, sizeof self->hello, &self->heard));
     LS_TRY(store_handshake_judge(credentials, &self->greeting, &self->hello, &self->verdict));
     if (self->verdict.code == STORE_WELCOME) return LS_OK;
+    /* It learns why: a wrong secret is rather a mistake than an attack. */
     (void)send_record(socket, &self->verdict, sizeof self->verdict); /* it is turned away in any case */
     return ls_fail(LS_ERR_ENVIRONMENT, "%s",
                    self->verdict.code == STORE_OTHER_JOB ? "it belongs to another job"

@@ -1,7 +1,7 @@
 /* prove.h: the two sides of store/handshake.h on a connected, non-blocking socket.
  *
- * Neither side waits, so that who serves many connections, or is both client and server of its peers, can take each a step
- * further as its bytes come. A side that is to be ended takes no more than closing its socket.                          */
+ * Neither side waits, so that who serves many connections, or is both client and server of its peers, can take each
+ * a step further as its bytes come. A side that is to be ended takes no more than closing its socket. */
 #ifndef LS_STORE_PROVE_H
 #define LS_STORE_PROVE_H
 
@@ -16,8 +16,8 @@ typedef struct store_prover {
 } store_prover;
 
 /* Goes on with what has come. LS_OK: both sides have proved; LS_END: call again when the socket is readable.
- * Errors: LS_ERR_PEER_LOST when the server hangs up, LS_ERR_FORMAT when it is none of ours, LS_ERR_ENVIRONMENT when job or
- * secret differ, LS_ERR_IO, LS_ERR_INTERNAL. */
+ * Errors: LS_ERR_PEER_LOST when the server hangs up, LS_ERR_FORMAT when it is none of ours, LS_ERR_ENVIRONMENT when
+ * job or secret differ, LS_ERR_IO, LS_ERR_INTERNAL. */
 ls_status store_prover_step(store_prover *self, int socket, const store_credentials *credentials, int rank,
                             int channel);
 
@@ -35,10 +35,10 @@ typedef struct store_verifier {
 /* Begins: greets who has just connected. Errors: LS_ERR_IO, LS_ERR_PEER_LOST. */
 ls_status store_verifier_begin(store_verifier *self, int socket);
 
-/* Goes on with what has come, and reads not a byte past the hello. LS_OK: the client has proved, and self->hello tells
- * who it is; nothing has been answered yet. LS_END: call again when the socket is readable. On an error the connection is
- * of no use, and the sentence says why: LS_ERR_ENVIRONMENT (another job or secret: the client was told), LS_ERR_FORMAT,
- * LS_ERR_PEER_LOST when it hangs up, LS_ERR_INTERNAL. */
+/* Goes on with what has come, and reads not a byte past the hello. LS_OK: the client has proved, and self->hello
+ * tells who it is; nothing has been answered yet. LS_END: call again when the socket is readable. On an error the
+ * connection is of no use, and the sentence says why: LS_ERR_ENVIRONMENT (another job or secret: the client was
+ * told), LS_ERR_FORMAT, LS_ERR_PEER_LOST when it hangs up, LS_ERR_INTERNAL. */
 ls_status store_verifier_step(store_verifier *self, int socket, const store_credentials *credentials);
 
 /* Lets the client in. Errors: LS_ERR_PEER_LOST, LS_ERR_IO. */

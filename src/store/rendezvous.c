@@ -16,10 +16,10 @@
 
 enum { FIRST_DERIVED_PORT = 20000, DERIVED_RANGE = 12000 };
 
-/* --- who we are ---------------------------------------------------------------------------------------------------- */
+/* --- who we are --------------------------------------------------------------------------------------------------- */
 
-/* Those who start ranks, by the variables that they set. Where `also` is named it has to be set too: a batch script of Slurm's
- * has SLURM_PROCID, but is no step of its own. */
+/* Those who start ranks, by the variables that they set. Where `also` is named it has to be set too: a batch script
+ * of Slurm's has SLURM_PROCID, but is no step of its own. */
 typedef struct starter {
     const char *rank, *size, *also, *local_size;
     bool is_mpi;
@@ -55,8 +55,8 @@ static ls_status fail_incomplete(const char *there, const char *missing) {
                    there, ls_env_text(there), missing);
 }
 
-/* A wrapper that gives two processes one rank, or ranks different world sizes, would make them wait for ranks that never
- * come: the launcher knows better. */
+/* A wrapper that gives two processes one rank, or ranks different world sizes, would make them wait for ranks that
+ * never come: the launcher knows better. */
 static ls_status check_place(int64_t rank, int64_t world_size) {
     const char *place = ls_env_text(STORE_ENV_PLACE);
     char read[64];
@@ -97,6 +97,7 @@ static ls_status count_hosts(const starter *by, store_rendezvous *found) {
 }
 
 ls_status store_rendezvous_read(store_rendezvous *found) {
+    /* Nobody has said anything of ranks: one, on this host. */
     *found = (store_rendezvous){.world_size = 1, .hosts = 1};
     const starter *by = find_starter();
     if (!by && ls_env_text("RANK")) return fail_incomplete("RANK", "WORLD_SIZE");
@@ -126,11 +127,12 @@ ls_status store_rendezvous_locate(store_rendezvous *found) {
     const starter *by = find_starter();
     if (found->is_launched || !by || found->world_size == 1) return LS_OK;
     const char *own = ls_env_text(STORE_ENV_JOB);
+    /* Before the starter's: the user's own name for the job keeps apart what a launcher does not. */
     if (own) snprintf(found->job, sizeof found->job, "%s", own);
     return by->locate(found);
 }
 
-/* --- where rank 0 is ----------------------------------------------------------------------------------------------- */
+/* --- where rank 0 is ---------------------------------------------------------------------------------------------- */
 
 /* Ports that the job's identity leads to, on all ranks the same: far enough apart that two jobs seldom share one. */
 static void derive_ports(store_rendezvous *found) {
@@ -200,6 +202,7 @@ static ls_status locate_slurm(store_rendezvous *found) {
         snprintf(found->job, sizeof found->job, "slurm/%s.%s/%s", job ? job : "", step ? step : "",
                  restarts ? restarts : "0");
     if (status == LS_END) derive_ports(found);
+    /* Several hosts or one: SLURM_NNODES is of the job, and a step may have fewer. */
     const ls_status has_second = store_nodelist_host(nodes, 1, second, sizeof second);
     if (has_second < 0) return ls_fail_within(has_second, "SLURM_STEP_NODELIST");
     found->hosts = has_second == LS_END ? 1 : 2;
@@ -213,7 +216,8 @@ static ls_status locate_slurm(store_rendezvous *found) {
     return LS_OK;
 }
 
-/* An MPI's launcher tells ranks and not where they are: on one host they meet over loopback, on several through PMIx. `job`: its name for the job. */
+/* An MPI's launcher tells ranks and not where they are: on one host they meet over loopback, on several through
+ * PMIx. `job`: its name for the job. */
 static ls_status locate_mpi(store_rendezvous *found, const char *job) {
     const ls_status status = take_master(found);
     if (status < 0) return status;
@@ -234,14 +238,16 @@ static ls_status locate_open_mpi(store_rendezvous *found) {
     return locate_mpi(found, job);
 }
 
-/* The process above this one whose name is `name`, for instance a proxy that started all ranks of this host; 0: none. Programs
- * may be wrapped, so that it need not be the parent. */
+/* The process above this one whose name is `name`, for instance a proxy that started all ranks of this host; 0:
+ * none. Programs may be wrapped, so that it need not be the parent. */
 static int find_ancestor(const char *name) {
     int process = getppid();
+    /* Bounded: parents may change while we climb. */
     for (int steps = 0; steps < 64 && process > 1; steps++) {
         char path[64], line[512] = "";
         snprintf(path, sizeof path, "/proc/%d/stat", process);
         FILE *file = fopen(path, "re");
+        /* A process of another user, or one that has ended meanwhile. */
         if (!file) return 0;
         const bool is_read = fgets(line, sizeof line, file) != NULL;
         fclose(file);

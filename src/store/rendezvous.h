@@ -1,16 +1,17 @@
-/* rendezvous.h: who this process is among the ranks of its job, and the store through which it meets the others: both from the
- * environment that whoever started it has left. The first of these that is complete counts:
+/* rendezvous.h: who this process is among the ranks of its job, and the store through which it meets the others:
+ * both from the environment that whoever started it has left. The first of these that is complete counts:
  *
  *   lockstep run   RANK, WORLD_SIZE, and the launcher's own store
- *   torchrun, or   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT: rank 0 serves the store there. Where torchrun's agent holds
- *   by hand        that port itself (TORCHELASTIC_USE_AGENT_STORE=True), ports are derived (store/tcp.h).
- *   Slurm's srun   SLURM_PROCID, SLURM_NTASKS: on the first host of SLURM_STEP_NODELIST, on ports derived from job and step
+ *   torchrun, or   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT: rank 0 serves the store there. Where torchrun's agent
+ *   by hand        holds that port itself (TORCHELASTIC_USE_AGENT_STORE=True), ports are derived (store/tcp.h).
+ *   Slurm's srun   SLURM_PROCID, SLURM_NTASKS: on the first host of SLURM_STEP_NODELIST, on ports derived from job and
+ *                  step
  *   Open MPI       OMPI_COMM_WORLD_RANK, _SIZE: on one host over loopback, on several at MASTER_ADDR
  *   MPICH's Hydra  PMI_RANK, PMI_SIZE: the same
  *
- * Where a launcher brings PMIx and ranks are on several hosts, rank 0 says through it where its store is, and the job's secret
- * with it (store/announcement.h). MASTER_ADDR and MASTER_PORT, where both are set, are used with Slurm and MPI too. Ports that are derived come from the job's
- * identity, below the range that the kernel gives to others.                                                            */
+ * Where a launcher brings PMIx and ranks are on several hosts, rank 0 says through it where its store is, and the
+ * job's secret with it (store/announcement.h). MASTER_ADDR and MASTER_PORT, where both are set, are used with Slurm
+ * and MPI too. Ports that are derived come from the job's identity, below the range that the kernel gives to others. */
 #ifndef LS_STORE_RENDEZVOUS_H
 #define LS_STORE_RENDEZVOUS_H
 
@@ -37,7 +38,8 @@ typedef struct store_rendezvous {
  * Errors: LS_ERR_ENVIRONMENT names variables and values: a set that is not complete, a rank out of range, ... */
 ls_status store_rendezvous_read(store_rendezvous *found);
 
-/* For a world of several: finds where rank 0 serves the store. Errors: LS_ERR_ENVIRONMENT names what is missing. */
+/* For a world of several: finds where rank 0 serves the store.
+ * Errors: LS_ERR_ENVIRONMENT names what is missing. */
 ls_status store_rendezvous_locate(store_rendezvous *found);
 
 /* Opens the store (rank 0 begins to serve it) and meets all other ranks there: each rank once, all with one world size.

@@ -1,13 +1,14 @@
 /* server.c: connections, the table of keys, and requests that wait for a key.
  *
- * The loop calls; nothing here blocks. Each frame is answered at once, or parked until its key is set. Bytes that are no
- * frame, or a client that lets answers pile up, end that connection and no other. How connections come: ways_in.c.
+ * The loop calls; nothing here blocks. Each frame is answered at once, or parked until its key is set. Bytes that
+ * are no frame, or a client that lets answers pile up, end that connection and no other. How connections come:
+ * ways_in.c.
  *
- * A rank that said who it is (store/handshake.h) and whose connection ends without a goodbye has died: whoever waits for a
- * key is told, since it may be one that this rank would have set.
+ * A rank that said who it is (store/handshake.h) and whose connection ends without a goodbye has died: whoever waits
+ * for a key is told, since it may be one that this rank would have set.
  *
- * Life: a connection is closed by peer_close and freed by the loop once its handle is closed; the server goes with the last of
- * its handles.                                                                                                         */
+ * Life: a connection is closed by peer_close and freed by the loop once its handle is closed; the server goes with
+ * the last of its handles. */
 #include "store/connection.h"
 
 #include "base/error.h"
@@ -26,8 +27,9 @@
 /* Answers that wait for one client to read: more than any honest one leaves. */
 enum { MOST_UNREAD_BYTES = 64 << 20 };
 
-/* --- life of handles ----------------------------------------------------------------------------------------------- */
+/* --- life of handles ---------------------------------------------------------------------------------------------- */
 
+/* The memory goes with the last handle: libuv calls back for each of them after it was closed. */
 static void free_if_done(store_server *server) {
     if (!server->is_closing || server->handles > 0) return;
     store_table_close(&server->table);
@@ -134,7 +136,7 @@ ls_status peer_watch(store_server *server, int socket, uv_poll_cb ready, peer **
     return LS_OK;
 }
 
-/* --- answering ----------------------------------------------------------------------------------------------------- */
+/* --- answering ---------------------------------------------------------------------------------------------------- */
 
 /* Sends what the socket takes now, and has the loop say when it takes more. */
 static void flush(peer *to) {
@@ -147,6 +149,7 @@ static void flush(peer *to) {
         }
         drop_answer(to);
     }
+    /* Asked for only while something waits: a socket is writable nearly always, and the loop would never sleep. */
     const bool waits = to->first_answer != NULL;
     if (waits == to->waits_to_send) return; /* telling the kernel costs a system call */
     to->waits_to_send = waits;
@@ -185,6 +188,7 @@ static answer_item *sentence_create(uint32_t id, ls_status status) {
 
 /* Queues the answer to a request; with a failing status it is the thread's last sentence. */
 static void respond(peer *to, uint32_t id, ls_status status, const store_answer *answer) {
+    /* Its answers went with it. */
     if (to->is_closing) return;
     answer_item *item = NULL;
     if (to->unread_bytes <= MOST_UNREAD_BYTES) {
@@ -205,7 +209,7 @@ static void respond(peer *to, uint32_t id, ls_status status, const store_answer 
     flush(to);
 }
 
-/* --- requests ------------------------------------------------------------------------------------------------------ */
+/* --- requests ----------------------------------------------------------------------------------------------------- */
 
 static void park(peer *from, uint32_t id, const store_request *request) {
     const size_t key_bytes = strlen(request->key) + 1;
@@ -220,7 +224,8 @@ static void park(peer *from, uint32_t id, const store_request *request) {
     from->server->waiting = made;
 }
 
-/* Answers those who wait for `key`. An answer may end a connection, and with it others that are parked: so start anew. */
+/* Answers those who wait for `key`. An answer may end a connection, and with it others that are parked: so start
+ * anew. */
 static void wake(store_server *server, const char *key) {
     for (parked **link = &server->waiting; *link;) {
         parked *each = *link;
@@ -239,7 +244,7 @@ static void wake(store_server *server, const char *key) {
     }
 }
 
-/* --- ranks that are gone --------------------------------------------------------------------------------------------- */
+/* --- ranks that are gone ------------------------------------------------------------------------------------------ */
 
 static ls_status fail_lost(const lost_rank *lost) {
     return ls_fail(LS_ERR_PEER_LOST, "%s", lost->what);
@@ -265,6 +270,7 @@ void store_server_lost(store_server *server, int rank, const char *what, ...) {
 }
 
 void server_welcome(store_server *server, const store_hello *hello) {
+    /* A client that is no rank (somebody looks at the store): nobody waits for it, and its end is no death. */
     if (hello->rank < 0) return;
     atomic_fetch_add_explicit(&server->members, 1, memory_order_relaxed);
     for (lost_rank **link = &server->lost; *link;) {
@@ -332,17 +338,20 @@ void connection_ready(uv_poll_t *poll, int failure, int events) {
         peer_close(ready);
         return;
     }
+    /* Answers first: what they free makes room for those to come, and a failed one saves the reading. */
     if (events & UV_WRITABLE) flush(ready);
     if ((events & UV_READABLE) && !ready->is_closing) receive(ready);
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
+/* A handle as the connections have, and counted like them. */
 static void sweep_closed(uv_handle_t *handle) {
     server_handle_closed(handle->data);
 }
 
-/* To those who proved who they are: an orderly end is no death. Not into the middle of an answer, and never waited for. */
+/* To those who proved who they are: an orderly end is no death. Not into the middle of an answer, and never waited
+ * for. */
 static void say_goodbye(const peer *to) {
     if (to->is_unproved || to->proof.heard == 0 || to->first_answer) return;
     store_message message = {.head = {.magic = STORE_FRAME_MAGIC, .code = STORE_GOODBYE}};

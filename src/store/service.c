@@ -1,4 +1,8 @@
-/* service.c: a loop, a thread that runs it, and a door for clients of this process. */
+/* service.c: a loop, a thread that runs it, and a door for clients of this process.
+ *
+ * The process that serves is a client of its own server, through a socket like all others: one way to ask, and no
+ * lock between the loop and its callers. Everything of libuv is touched by the loop's thread alone, once it runs; a
+ * caller has one call that is safe, uv_async_send, and it means: close. */
 #include "store/service.h"
 
 #include "store/server.h"
@@ -76,6 +80,7 @@ ls_status store_service_start(store_service **started, const store_credentials *
         ls_live_lock();
         status = ls_live_add(&service->live);
         ls_live_unlock();
+        /* Listed before it has a descriptor: a child that is forked meanwhile closes what there is by then. */
         if (status == LS_OK) status = prepare(service, credentials);
     }
     for (int i = 0; i < count; i++)
@@ -83,6 +88,7 @@ ls_status store_service_start(store_service **started, const store_credentials *
             status = store_server_listen_on(service->server, listeners[i]);
         else
             close(listeners[i]);
+    /* Whoever wants no TCP socket is reached through a name that it tells to those who may come. */
     if (status == LS_OK && count == 0) status = store_server_listen_on_name(service->server);
     if (status == LS_OK) status = ls_thread_start(&service->thread, "ls-store", run, service);
     if (status == LS_OK)
@@ -129,6 +135,7 @@ void store_service_stop(store_service **stopped) {
     ls_live_lock();
     ls_live_remove(&service->live);
     ls_live_unlock();
+    /* Its last handle is closed by now: libuv would refuse else. */
     if (service->has_loop) uv_loop_close(&service->loop);
     if (service->door >= 0) close(service->door);
     ls_free(service);

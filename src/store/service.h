@@ -7,8 +7,8 @@
 
 typedef struct store_service store_service;
 
-/* Starts a server that asks for `credentials`, on the listening TCP sockets in `listeners`, or without any on an abstract
- * socket with a random name. The listeners are the service's from now on, also on an error.
+/* Starts a server that asks for `credentials`, on the listening TCP sockets in `listeners`, or without any on an
+ * abstract socket with a random name. The listeners are the service's from now on, also on an error.
  * Errors: LS_ERR_MEMORY, LS_ERR_IO. */
 ls_status store_service_start(store_service **service, const store_credentials *credentials, const int *listeners,
                               int count);

@@ -1,4 +1,7 @@
-/* store.c: the public calls: each checks what it was given, asks the backend, and says what went wrong. */
+/* store.c: the public calls: each checks what it was given, asks the backend, and says what went wrong.
+ *
+ * A call is a request and a reply (store/backend.h). Backends see requests that can be, and a deadline; sentences
+ * about keys and limits are made here, so that they read alike whatever the store is. */
 #include "store/backend.h"
 #include "store/table.h"
 
@@ -30,11 +33,14 @@ const char *store_operation_name(store_operation operation) {
 
 void store_init(ls_store *store, const store_backend *backend) {
     store->backend = backend;
+    /* A child that forks finds another number here, and is told so rather than left to read another process's
+     * stream. */
     store->owner = getpid();
     atomic_init(&store->holders, 1);
 }
 
 ls_store *ls_store_keep(ls_store *store) {
+    /* Relaxed: whoever adds a holder is one already, so nothing can be freed meanwhile. */
     if (store) atomic_fetch_add_explicit(&store->holders, 1, memory_order_relaxed);
     return store;
 }
@@ -47,6 +53,7 @@ void ls_store_close(ls_store **store) {
     if (atomic_fetch_sub_explicit(&held->holders, 1, memory_order_acq_rel) == 1) held->backend->close(held);
 }
 
+/* Known when the store is opened, and never changed: no call to the backend. */
 int ls_store_port(const ls_store *store) {
     return store ? store->port : 0;
 }
@@ -88,6 +95,7 @@ static const char *speaker(char *text, size_t bytes) {
 
 static ls_status call(ls_store *store, const store_request *request, store_reply *reply, int64_t timeout_ms) {
     LS_TRY(check(store, request));
+    /* Zero in an options struct is the default; a caller who wants a look only has ls_store_check. */
     if (timeout_ms == 0) timeout_ms = STORE_DEFAULT_TIMEOUT_MS;
     /* A deadline rather than a time: a backend may wait in several steps. */
     const ls_status status = store->backend->call(store, request, reply, ls_deadline_after_ms(timeout_ms));
@@ -102,6 +110,7 @@ static ls_status call(ls_store *store, const store_request *request, store_reply
                    timeout_ms);
 }
 
+/* Calls that wait for no key take no limit of the caller's: the default is there for a server that is stopped. */
 ls_status ls_store_set(ls_store *store, const char *key, const void *value, size_t bytes) {
     const store_request request = {.operation = STORE_SET, .key = key, .value = value, .bytes = bytes};
     store_reply reply = {0};
@@ -114,6 +123,7 @@ ls_status ls_store_get(ls_store *store, const char *key, void *value, size_t cap
     /* Without a buffer this is the question for the size. */
     store_reply reply = {.value = value, .capacity = value ? capacity : 0};
     LS_TRY(call(store, &request, &reply, timeout_ms));
+    /* Also where the buffer is too small: so that the caller may ask again with room. */
     if (bytes) *bytes = reply.bytes;
     if (reply.bytes > reply.capacity)
         return ls_fail(LS_ERR_ARGUMENT, "store get: key \"%s\" holds %zu bytes, the buffer only %zu", key, reply.bytes,
@@ -158,6 +168,7 @@ ls_status ls_store_delete(ls_store *store, const char *key, bool *existed) {
 }
 
 static ls_status check_result(const void *result, store_operation operation) {
+    /* Where the answer is all that the call is for; places for what may be of no interest can be NULL. */
     if (result) return LS_OK;
     return ls_fail(LS_ERR_ARGUMENT, "store %s: the place for the result is NULL", store_operation_name(operation));
 }
@@ -197,6 +208,7 @@ ls_status store_set_descriptors(ls_store *store, const char *key, const int *des
 ls_status store_get_descriptors(ls_store *store, const char *key, int *descriptors, int count, int64_t timeout_ms) {
     LS_TRY(check_descriptor_count(key, count));
     const store_request request = {.operation = STORE_GET_DESCRIPTORS, .key = key, .number = count};
+    /* The place tells how many fit: an answer with more is none to this call (store/stream.c). */
     store_reply reply = {.descriptors = descriptors, .descriptor_count = count};
     return call(store, &request, &reply, timeout_ms);
 }

@@ -1,9 +1,9 @@
 /* stream.c: calls over a stream.
  *
  * No thread serves the stream: callers do. Each sends its request, then waits for the answer with its id. One of the
- * waiting threads at a time is the reader: it sleeps on the socket and hands out answers to all; when its own is there it
- * gives the part up, and whoever still waits takes it. In the same way one thread at a time is the sender. The server
- * never stops reading, so a sender needs no reader to get on.                                                        */
+ * waiting threads at a time is the reader: it sleeps on the socket and hands out answers to all; when its own is
+ * there it gives the part up, and whoever still waits takes it. In the same way one thread at a time is the sender.
+ * The server never stops reading, so a sender needs no reader to get on. */
 #include "store/stream.h"
 
 #include "base/clock.h"
@@ -20,9 +20,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+/* A knock that finds the queue full comes again after a moment, as no event tells of room in it. */
 enum { CANCEL_LIMIT_MS = 1000, KNOCK_AGAIN_MS = 5 };
 
-/* --- parts and failures -------------------------------------------------------------------------------------------- */
+/* --- parts and failures ------------------------------------------------------------------------------------------- */
 
 /* Remembers the first failure of the stream for all callers, and returns it. */
 static ls_status fail_stream(stream_store *store, ls_status status) {
@@ -49,7 +50,7 @@ static ls_status wait_for_socket(stream_store *store, short events, int64_t dead
     return ready == 0 ? LS_ERR_TIMEOUT : LS_OK;
 }
 
-/* --- sending ------------------------------------------------------------------------------------------------------- */
+/* --- sending ------------------------------------------------------------------------------------------------------ */
 
 static ls_status take_sending(stream_store *store, int64_t deadline_ns) {
     for (bool is_in_time = true;;) {
@@ -79,7 +80,7 @@ static ls_status send_message(stream_store *store, store_message *message, int64
     return status;
 }
 
-/* --- receiving ----------------------------------------------------------------------------------------------------- */
+/* --- receiving ---------------------------------------------------------------------------------------------------- */
 
 /* Copies an answer to where its caller wants it. Descriptors that do not fit are an answer to something else. */
 static void fill(pending *call, const store_frame *frame) {
@@ -137,6 +138,7 @@ static ls_status await(stream_store *store, pending *own, int64_t deadline_ns) {
         const bool is_over = own->is_answered || store->failure.status != LS_OK;
         const ls_status status = ls_error_raise(own->is_answered ? &own->outcome : &store->failure);
         const bool is_reader = !is_over && !store->is_reading;
+        /* Whoever is first reads for all: no thread of its own, and no wake on the way of a caller that is alone. */
         if (is_reader) store->is_reading = true;
         ls_mutex_unlock(&store->lock);
         if (is_over) return status;
@@ -153,7 +155,7 @@ static ls_status await(stream_store *store, pending *own, int64_t deadline_ns) {
     }
 }
 
-/* --- a call -------------------------------------------------------------------------------------------------------- */
+/* --- a call ------------------------------------------------------------------------------------------------------- */
 
 static void add_pending(stream_store *store, pending *call) {
     ls_mutex_lock(&store->lock);
@@ -172,8 +174,8 @@ static void remove_pending(stream_store *store, const pending *call) {
     ls_mutex_unlock(&store->lock);
 }
 
-/* The request of a wait that expired is withdrawn, so that expired waits do not pile up with the server. Best effort: an
- * answer that comes all the same is dropped. */
+/* The request of a wait that expired is withdrawn, so that expired waits do not pile up with the server. Best
+ * effort: an answer that comes all the same is dropped. */
 static void withdraw(stream_store *store, uint32_t id) {
     store_message message = {.head = {.magic = STORE_FRAME_MAGIC, .id = id, .code = STORE_CANCEL}};
     (void)send_message(store, &message, ls_deadline_after_ms(CANCEL_LIMIT_MS));
@@ -196,6 +198,7 @@ static ls_status stream_call(ls_store *base, const store_request *request, store
     ls_status status = send_message(store, &message, deadline_ns);
     const bool was_sent = status == LS_OK;
     if (was_sent) status = await(store, &call, deadline_ns);
+    /* Before the cancel: an answer that comes from now on finds nobody, and is dropped. */
     remove_pending(store, &call);
     if (was_sent && status == LS_ERR_TIMEOUT) withdraw(store, call.id);
     return status;
@@ -247,6 +250,7 @@ ls_status stream_create(stream_store **created, const char *server, ...) {
     va_start(arguments, server);
     vsnprintf(store->head.server, sizeof store->head.server, server, arguments);
     va_end(arguments);
+    /* Before there is a socket, so that a forked child never has one that is not listed. */
     const ls_status status = enlist(store);
     if (status == LS_OK)
         *created = store;
@@ -255,7 +259,7 @@ ls_status stream_create(stream_store **created, const char *server, ...) {
     return status;
 }
 
-/* --- ways to a server of this host ----------------------------------------------------------------------------------- */
+/* --- ways to a server of this host -------------------------------------------------------------------------------- */
 
 static ls_status fail_unanswered(const stream_store *store) {
     return ls_fail(LS_ERR_TIMEOUT, "%s took no connection to its store in time; is it stopped?", store->head.server);

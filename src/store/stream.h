@@ -1,4 +1,5 @@
-/* stream.h: the client's end of the protocol in store/wire.h: a store whose keys lie with a server, over a stream of its own. */
+/* stream.h: the client's end of the protocol in store/wire.h: a store whose keys lie with a server, over a stream of
+ * its own. */
 #ifndef LS_STORE_STREAM_H
 #define LS_STORE_STREAM_H
 
@@ -37,8 +38,8 @@ typedef struct stream_store {
     int socket;
 } stream_store;
 
-/* A store without a connection: the caller sets `socket`. `server`, a format, says in messages who serves it. Closed, like
- * every store, by ls_store_close of its head. Errors: LS_ERR_MEMORY. */
+/* A store without a connection: the caller sets `socket`. `server`, a format, says in messages who serves it.
+ * Closed, like every store, by ls_store_close of its head. Errors: LS_ERR_MEMORY. */
 ls_status stream_create(stream_store **created, const char *server, ...) LS_PRINTF(2, 3);
 
 /* What a server of this host gets to let a client in. */

@@ -1,5 +1,5 @@
-/* table.c: a chained hash table. An entry's bytes lie behind it in one block, so that replacing a value is: make the new
- * entry, then swap it in; a refusal of memory leaves the old one. */
+/* table.c: a chained hash table. An entry's bytes lie behind it in one block, so that replacing a value is: make the
+ * new entry, then swap it in; a refusal of memory leaves the old one. */
 #include "store/table.h"
 
 #include "base/error.h"
@@ -31,6 +31,7 @@ struct store_table {
 };
 
 /* FNV-1a, 64 bits. */
+/* Keys come from members of the job alone, so no seed against those who would choose keys that collide. */
 static uint64_t hash_of(const char *key) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (; *key; key++) hash = (hash ^ (unsigned char)*key) * UINT64_C(0x100000001b3);
@@ -60,6 +61,7 @@ static entry *entry_create(const char *key, const void *value, size_t bytes) {
 store_table *store_table_create(void) {
     store_table *table = ls_alloc(sizeof *table);
     if (!table) return NULL;
+    /* Enough for a small job without growing. */
     table->chain_count = 64;
     table->chains = ls_alloc_array(table->chain_count, sizeof(entry *));
     if (!table->chains) store_table_close(&table);
@@ -168,6 +170,7 @@ static ls_status add(store_table *table, const store_request *request, store_ans
         return ls_fail(LS_ERR_ARGUMENT, "adding %" PRId64 " to store key \"%s\" is past what 64 bits hold",
                        request->number, request->key);
     char text[24];
+    /* As text, so that a get reads what an add has left, and a set may give the first number. */
     const int bytes = snprintf(text, sizeof text, "%" PRId64, sum);
     entry *made = entry_create(request->key, text, (size_t)bytes);
     if (!made) return LS_ERR_MEMORY;
@@ -201,6 +204,7 @@ static void drop(store_table *table, const store_request *request, store_answer 
 /* How many keys begin with `prefix`. */
 static int64_t count_keys(const store_table *table, const char *prefix) {
     const size_t length = strlen(prefix);
+    /* Counting a view looks at every key; the whole has its count at hand. */
     if (length == 0) return (int64_t)table->count;
     int64_t count = 0;
     for (size_t i = 0; i < table->chain_count; i++)
@@ -240,11 +244,13 @@ ls_status store_table_apply(store_table *table, const store_request *request, st
     case STORE_GET_DESCRIPTORS:
         held = *find(table, request->key);
         return held ? answer_from(held, request, answer) : LS_END;
+    /* Named, not a default: so a compiler tells of an operation that was forgotten. */
     case STORE_OPERATION_COUNT: break;
     }
     return ls_fail(LS_ERR_INTERNAL, "a store was asked for the unknown operation %d", (int)request->operation);
 }
 
+/* After one of these, whoever waits for a key has to look again. */
 bool store_operation_sets(store_operation operation) {
     return operation == STORE_SET || operation == STORE_ADD || operation == STORE_COMPARE_SET ||
            operation == STORE_SET_DESCRIPTORS;

@@ -24,7 +24,8 @@ typedef struct store_answer {
  * descriptors over when it succeeds. On an error nothing has changed. */
 ls_status store_table_apply(store_table *table, const store_request *request, store_answer *answer);
 
-/* Calls visit(context, request that sets it) for each key, in no order, until one fails. Keys that hold descriptors are left out. */
+/* Calls visit(context, request that sets it) for each key, in no order, until one fails. Keys that hold descriptors
+ * are left out. */
 ls_status store_table_each(const store_table *table, ls_status (*visit)(void *context, const store_request *request),
                            void *context);
 

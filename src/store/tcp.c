@@ -1,4 +1,12 @@
-/* tcp.c: a store over TCP opens: its server, on a thread of this process, or a connection to it. */
+/* tcp.c: a store over TCP opens: its server, on a thread of this process, or a connection to it.
+ *
+ * Ranks start in any order, so a client looks for its server again and again, and has to tell three things apart:
+ *
+ *   nobody listens there                   try again, until the deadline
+ *   a store of another job or secret       it may be about to end: try again for a moment
+ *   something that is no store of ours     stays so: an error at once
+ *
+ * Where ports were derived, all of it means to try the next port, and all again. */
 #include "store/tcp.h"
 
 #include "store/credentials.h"
@@ -41,7 +49,7 @@ static ls_status check_secret(const store_endpoint *endpoint, const store_addres
                    text);
 }
 
-/* --- the server ---------------------------------------------------------------------------------------------------- */
+/* --- the server --------------------------------------------------------------------------------------------------- */
 
 typedef struct listeners {
     int sockets[STORE_MOST_ADDRESSES + 1];
@@ -52,6 +60,8 @@ static void close_listeners(listeners *self) {
     while (self->count > 0) close(self->sockets[--self->count]);
 }
 
+/* LS_END: the address is not of this host. The secret is asked for once it listens, when the address is known to be
+ * ours. */
 static ls_status add_listener(listeners *self, const store_endpoint *endpoint, store_address *address) {
     /* The place is there: one more than addresses in a list. */
     LS_TRY(store_address_listen(address, &self->sockets[self->count]));
@@ -114,7 +124,7 @@ static ls_status open_server(const store_endpoint *endpoint, store_addresses *ad
     return status;
 }
 
-/* --- clients ------------------------------------------------------------------------------------------------------- */
+/* --- clients ------------------------------------------------------------------------------------------------------ */
 
 /* What the attempts came to so far. */
 typedef struct search {
@@ -130,6 +140,7 @@ static ls_status try_address(const store_endpoint *endpoint, const store_address
     ls_status status = store_prove(stream->socket, endpoint->credentials, endpoint->rank, 0, prove_end_ns);
     if (status == LS_OK) return LS_OK;
     close(stream->socket);
+    /* The stream goes on to the next address with a socket of its own. */
     stream->socket = -1;
     char text[STORE_ADDRESS_TEXT_BYTES];
     store_address_describe(address, text);
@@ -141,6 +152,7 @@ static bool is_final(const store_endpoint *endpoint, search *self, ls_status sta
     if (status == LS_ERR_IO || status == LS_ERR_MEMORY || status == LS_ERR_INTERNAL) return true;
     /* Where ports were derived, strangers on some of them are expected; a server that is not up yet refuses. */
     if (endpoint->port_count > 1 || status == LS_END || status == LS_ERR_PEER_LOST) return false;
+    /* Something that speaks no word of ours, or none at all: that does not change. */
     if (status != LS_ERR_ENVIRONMENT) return true;
     if (self->other_job_end_ns == 0) self->other_job_end_ns = ls_deadline_after_ms(OTHER_JOB_MS);
     return ls_now_ns() > self->other_job_end_ns;
@@ -153,6 +165,7 @@ static ls_status search_once(const store_endpoint *endpoint, store_addresses *ad
     for (int p = 0; p < endpoint->port_count; p++)
         for (int i = 0; i < addresses->count; i++) {
             store_address *address = &addresses->list[i];
+            /* Ports outside, addresses inside: the first port is where the server mostly is. */
             store_address_set_port(address, endpoint->ports[p]);
             const ls_status status = try_address(endpoint, address, limit_ms, stream);
             if (status == LS_OK) return LS_OK;
@@ -162,6 +175,7 @@ static ls_status search_once(const store_endpoint *endpoint, store_addresses *ad
     return final;
 }
 
+/* All that helps to find out: where we looked, for how long, what the last attempt met, and what this host has. */
 static ls_status fail_to_reach(const store_endpoint *endpoint, const search *self, ls_status status) {
     char interfaces[512];
     store_interfaces_describe(interfaces, sizeof interfaces);
@@ -220,7 +234,7 @@ static ls_status open_client(const store_endpoint *endpoint, store_addresses *ad
     return status;
 }
 
-/* --- the whole ----------------------------------------------------------------------------------------------------- */
+/* --- the whole ---------------------------------------------------------------------------------------------------- */
 
 /* A name service that is only about to know the name is asked again. */
 static ls_status resolve(const store_endpoint *endpoint, store_addresses *addresses) {
@@ -235,7 +249,7 @@ static ls_status resolve(const store_endpoint *endpoint, store_addresses *addres
 ls_status store_open_endpoint(ls_store **store, const store_endpoint *endpoint) {
     *store = NULL;
     store_addresses addresses;
-    if (endpoint->addresses)
+    if (endpoint->addresses) /* Told by rank 0 itself: nothing is to be looked up. */
         addresses = *endpoint->addresses;
     else
         LS_TRY(resolve(endpoint, &addresses));

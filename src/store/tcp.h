@@ -1,8 +1,9 @@
 /* tcp.h: the store over TCP, with all that a rendezvous knows about it. The rule on ports:
  *
  *   one port        it was given. The server must have it: a port that is taken is an error on all ranks at once.
- *   several ports   they were derived from the job's id. The server takes the first that is free, and clients look for the one
- *                   where a server proves to be of their job. So it does not matter what else listens on the others. */
+ *   several ports   they were derived from the job's id. The server takes the first that is free, and clients look for
+ *                   the one where a server proves to be of their job. So it does not matter what else listens on the
+ *                   others. */
 #ifndef LS_STORE_TCP_H
 #define LS_STORE_TCP_H
 

@@ -4,9 +4,9 @@
  *   a name        an abstract Unix socket, for processes of our own user (the kernel tells who they are)
  *   a TCP socket  for whoever can reach it
  *
- * Where the server has credentials, who comes over the last two proves to know them before a frame is read. Who cannot is
- * turned away, said once in the log, and the others are served on. A connection that says nothing is closed after a while,
- * so that strangers do not use up descriptors.                                                                         */
+ * Where the server has credentials, who comes over the last two proves to know them before a frame is read. Who
+ * cannot is turned away, said once in the log, and the others are served on. A connection that says nothing is
+ * closed after a while, so that strangers do not use up descriptors. */
 #include "store/address.h"
 #include "store/connection.h"
 
@@ -28,9 +28,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+/* A thousand clients that come at once are taken in batches, so that those who are in are answered in between. */
 enum { SWEEP_MS = 1000, SILENCE_MS = 20000, ACCEPTS_AT_ONCE = 64, MANY_DESCRIPTORS = 65536 };
 
-/* --- the door ------------------------------------------------------------------------------------------------------ */
+/* --- the door ----------------------------------------------------------------------------------------------------- */
 
 static void door_ready(uv_poll_t *poll, int failure, int events) {
     (void)events;
@@ -54,6 +55,7 @@ static void door_ready(uv_poll_t *poll, int failure, int events) {
         int descriptor = -1, type = 0;
         socklen_t bytes = sizeof type;
         memcpy(&descriptor, CMSG_DATA(item) + i * sizeof(int), sizeof descriptor);
+        /* Anything may come through a door that children inherit: what is no stream is not read. */
         const bool is_stream = getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_STREAM;
         if (is_stream) /* On a failure the descriptor is closed: the worker finds its stream at an end. */
             (void)peer_watch(door->server, descriptor, connection_ready, NULL);
@@ -79,7 +81,7 @@ ls_status store_server_add_connection(store_server *server, int socket) {
     return peer_watch(server, socket, connection_ready, NULL);
 }
 
-/* --- proofs -------------------------------------------------------------------------------------------------------- */
+/* --- proofs ------------------------------------------------------------------------------------------------------- */
 
 static void describe(const peer *from, char *text, size_t bytes) {
     struct sockaddr_storage address = {0};
@@ -113,6 +115,7 @@ static void unproved_ready(uv_poll_t *poll, int failure, int events) {
     const ls_status status =
         failure ? LS_ERR_PEER_LOST : store_verifier_step(&from->proof, from->socket, &server->credentials);
     if (status == LS_END) return;
+    /* Who goes again is no stranger to be told of: port scanners do, and so do ranks that give up. */
     if (status == LS_ERR_PEER_LOST || status == LS_ERR_IO) {
         peer_close(from);
         return;
@@ -121,6 +124,7 @@ static void unproved_ready(uv_poll_t *poll, int failure, int events) {
         turn_away(from, ls_last_error());
         return;
     }
+    /* A member from here on: its silence is no fault, and its end is a death. */
     from->is_unproved = false;
     server_welcome(server, &from->proof.hello);
     if (store_verifier_admit(&from->proof, from->socket) == LS_OK)
@@ -141,7 +145,7 @@ static void welcome(store_server *server, int socket) {
     if (store_verifier_begin(&made->proof, socket) != LS_OK) peer_close(made);
 }
 
-/* --- listening ----------------------------------------------------------------------------------------------------- */
+/* --- listening ---------------------------------------------------------------------------------------------------- */
 
 /* Whether a member of our own user (or root) is at the other end. */
 static bool is_own_user(int socket) {
@@ -154,7 +158,8 @@ static bool is_own_user(int socket) {
     return false;
 }
 
-/* Thousands of clients need as many descriptors: the soft limit goes up when it is met, as far as the hard one lets it. */
+/* Thousands of clients need as many descriptors: the soft limit goes up when it is met, as far as the hard one lets
+ * it. */
 static bool raise_descriptor_limit(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
@@ -181,6 +186,7 @@ static void name_ready(uv_poll_t *poll, int failure, int events) {
     peer *listener = poll->data;
     const int socket = accept_next(listener);
     if (socket < 0) return;
+    /* The kernel tells who is at the other end; what is said there need not be read. */
     if (is_own_user(socket))
         welcome(listener->server, socket);
     else
@@ -229,6 +235,8 @@ ls_status store_server_listen_on(store_server *server, int listener) {
     return peer_watch(server, listener, listener_ready, NULL);
 }
 
+/* 128 random bits, so that it cannot be guessed, nor meet another job's: the abstract namespace is the whole host's.
+ * */
 static ls_status draw_name(char *name) {
     unsigned char random[16];
     const ssize_t drawn = ls_fault(LS_FAULT_SYSCALL) ? (errno = EAGAIN, -1) : getrandom(random, sizeof random, 0);
@@ -243,6 +251,7 @@ ls_status store_server_listen_on_name(store_server *server) {
     LS_TRY(draw_name(server->name));
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t length = strlen(server->name);
+    /* Behind a zero byte: no file, so nothing can be left over. */
     memcpy(address.sun_path + 1, server->name, length);
     const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
     const int listener = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1)
@@ -262,7 +271,7 @@ const char *store_server_name(const store_server *server) {
     return server->name;
 }
 
-/* --- the whole ----------------------------------------------------------------------------------------------------- */
+/* --- the whole ---------------------------------------------------------------------------------------------------- */
 
 ls_status store_server_open(store_server **opened, uv_loop_t *loop, const store_credentials *credentials) {
     *opened = NULL;

@@ -1,4 +1,8 @@
-/* wire.c: frames out, frames in. */
+/* wire.c: frames out, frames in.
+ *
+ * Neither waits: a frame goes out as far as the socket takes it and remembers where it was, and bytes come in as
+ * they are there, any number of frames or a part of one. What comes in may be from anybody who has found the socket:
+ * sizes are bounded before they are used, and descriptors that nobody announced are closed. */
 #include "store/wire.h"
 
 #include "base/error.h"
@@ -11,14 +15,16 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+/* A server of thousands has as many inboxes: they begin small, and give back what one large value took. */
 enum { FIRST_CAPACITY = 4096, KEPT_CAPACITY = 65536 };
 
+/* A union, so that the bytes are aligned as the kernel's headers in them have to be. */
 typedef union control_buffer {
     struct cmsghdr aligned;
     char bytes[CMSG_SPACE(sizeof(int) * STORE_MOST_DESCRIPTORS)];
 } control_buffer;
 
-/* --- out ----------------------------------------------------------------------------------------------------------- */
+/* --- out ---------------------------------------------------------------------------------------------------------- */
 
 /* The unsent rest of the message as vectors; their number. */
 static size_t gather(const store_message *message, struct iovec *vectors) {
@@ -74,8 +80,9 @@ ls_status store_message_send(store_message *message, int socket) {
     }
 }
 
-/* --- in ------------------------------------------------------------------------------------------------------------ */
+/* --- in ----------------------------------------------------------------------------------------------------------- */
 
+/* Cannot overflow: check_head has bounded each part. */
 static size_t frame_bytes(const store_head *head) {
     return sizeof *head + head->key_bytes + (size_t)head->expected_bytes + head->value_bytes;
 }
@@ -114,6 +121,7 @@ static ls_status make_room(store_inbox *inbox, size_t wanted) {
     store_head head;
     size_t needed = held + wanted;
     if (peek_head(inbox, &head) && frame_bytes(&head) > needed) needed = frame_bytes(&head);
+    /* What is held moves to the front only when there is no room behind it: most frames are read where they came. */
     if (inbox->capacity - inbox->start >= needed) return LS_OK;
 
     unsigned char *bytes = inbox->bytes;
@@ -170,6 +178,7 @@ ls_status store_inbox_receive(store_inbox *inbox, int socket) {
     const ssize_t received =
         ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOMEM, -1) : recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return LS_END;
+    /* A process that is killed with unread bytes resets its connection: to us that is the same end. */
     if (received == 0 || (received < 0 && errno == ECONNRESET))
         return ls_fail(LS_ERR_PEER_LOST, "the other side of the store's connection has closed it");
     if (received < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot receive on the store's connection");
@@ -194,6 +203,7 @@ ls_status store_inbox_next(store_inbox *inbox, store_frame *frame) {
         if (memchr(at, '\0', head->key_bytes) != at + head->key_bytes - 1)
             return ls_fail(LS_ERR_FORMAT, "a frame's key does not end where the frame says");
     }
+    /* Pointers into the inbox: valid until the next receive, which is when the caller is done. */
     frame->expected = at + head->key_bytes;
     frame->value = at + head->key_bytes + head->expected_bytes;
 
@@ -210,6 +220,7 @@ ls_status store_inbox_next(store_inbox *inbox, store_frame *frame) {
 }
 
 void store_inbox_close(store_inbox *inbox) {
+    /* Those of a frame that never came whole. */
     for (int i = 0; i < inbox->descriptor_count; i++) close(inbox->descriptors[i]);
     ls_free(inbox->bytes);
     *inbox = (store_inbox){0};
@@ -226,6 +237,8 @@ ls_status store_frame_request(const store_frame *frame, store_request *request) 
                                .number = head->number,
                                .descriptors = frame->descriptors,
                                .descriptor_count = head->descriptor_count};
+    /* Bytes from outside: each combination that is not one of ours is refused here, so that nothing behind has to
+     * doubt. */
     const bool is_operation = head->code >= STORE_SET && head->code <= STORE_GOODBYE;
     const bool wants_key = head->code < STORE_OPERATION_COUNT && head->code != STORE_COUNT;
     const bool may_have_key = head->code < STORE_OPERATION_COUNT;

@@ -1,15 +1,16 @@
-/* wire.h: how requests and answers travel between a client and the server of its store: frames on a stream. Numbers are
- * little-endian, as on every processor that Lockstep runs on; over Unix sockets descriptors ride along.
+/* wire.h: how requests and answers travel between a client and the server of its store: frames on a stream. Numbers
+ * are little-endian, as on every processor that Lockstep runs on; over Unix sockets descriptors ride along.
  *
  *     head | key, with its NUL | expected value | value          a request: code is a store_operation
  *     head | value, or the sentence of an error                  an answer: code is an ls_status
  *
- * Answers carry the request's id and come in any order. STORE_CANCEL withdraws the request of its id. STORE_GOODBYE, from
- * either side, says that it is about to close. Both have no answer.
+ * Answers carry the request's id and come in any order. STORE_CANCEL withdraws the request of its id. STORE_GOODBYE,
+ * from either side, says that it is about to close. Both have no answer.
  *
- * To the launcher a connection starts at the door: the socket a worker inherits, or the launcher's abstract socket. Through the first, the
- * worker sends one end of a socket pair that it made (a single byte, one descriptor) and never reads there. So threads,
- * and processes that share the inherited socket, never read each other's answers, and each store has its own stream.  */
+ * To the launcher a connection starts at the door: the socket a worker inherits, or the launcher's abstract socket.
+ * Through the first, the worker sends one end of a socket pair that it made (a single byte, one descriptor) and
+ * never reads there. So threads, and processes that share the inherited socket, never read each other's answers, and
+ * each store has its own stream. */
 #ifndef LS_STORE_WIRE_H
 #define LS_STORE_WIRE_H
 
@@ -64,15 +65,15 @@ typedef struct store_frame {
     int descriptors[STORE_MOST_DESCRIPTORS]; /* the reader's from now on */
 } store_frame;
 
-/* Receives once without blocking. LS_END: nothing is there now. Errors: LS_ERR_PEER_LOST when the other side has closed,
- * LS_ERR_FORMAT, LS_ERR_MEMORY, LS_ERR_IO: all end the connection. */
+/* Receives once without blocking. LS_END: nothing is there now. Errors: LS_ERR_PEER_LOST when the other side has
+ * closed, LS_ERR_FORMAT, LS_ERR_MEMORY, LS_ERR_IO: all end the connection. */
 ls_status store_inbox_receive(store_inbox *inbox, int socket);
 
 /* As receive, for bytes that are at hand; how tests and the fuzzer reach the reader. */
 ls_status store_inbox_put(store_inbox *inbox, const void *bytes, size_t count);
 
-/* Reads the next whole frame. LS_END: there is none yet; LS_ERR_FORMAT: the bytes are no frame. Read until LS_END before
- * receiving again. */
+/* Reads the next whole frame. LS_END: there is none yet; LS_ERR_FORMAT: the bytes are no frame. Read until LS_END
+ * before receiving again. */
 ls_status store_inbox_next(store_inbox *inbox, store_frame *frame);
 
 /* Frees bytes and unread descriptors. */

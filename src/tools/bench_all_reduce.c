@@ -41,7 +41,8 @@ static const size_t sizes[] = {4,        64,        256,     1 << 10, 4 << 10,  
 /* How long one round of a contender takes about. */
 #define ROUND_US 3000
 #define MOST_OPERATIONS 1000
-/* Below, what a round begins with would be all that it measures: caches that others filled, ranks that are not yet awake. */
+/* Below, what a round begins with would be all that it measures: caches that others filled, ranks that are not yet
+ * awake. */
 #define LEAST_OPERATIONS 10
 #define LEAST_LARGE_OPERATIONS 3 /* from 1 MiB on */
 
@@ -101,6 +102,7 @@ static double median_of(const double *values, int count) {
     return sorted[used / 2];
 }
 
+/* Of one round each: a ratio of two medians would compare moments that have nothing to do with each other. */
 static double paired_ratio(const sitting *bench, const contender *one, const contender *other) {
     double ratios[MOST_ROUNDS] = {0};
     for (int round = 0; round < bench->rounds; round++)
@@ -114,6 +116,7 @@ static int operations_for(const contender *one, int round, size_t bytes, bool is
     /* Guesses for the first round: 20 us a call and 2 GB/s; 8 GB/s where the rank writes its buffer before. */
     const double guess_us = 20 + (double)bytes / 2000, written_us = is_fresh ? (double)bytes / 8000 : 0;
     const double one_us = (round && one->rounds_us[round - 1] > 0 ? one->rounds_us[round - 1] : guess_us) + written_us;
+    /* The small number: a call that seemed to take nothing must not ask for operations without end. */
     const double count = ROUND_US / (one_us + 0.05);
     const int least = bytes < (1 << 20) ? LEAST_OPERATIONS : LEAST_LARGE_OPERATIONS;
     return count < least ? least : count > MOST_OPERATIONS ? MOST_OPERATIONS : (int)count;
@@ -122,6 +125,8 @@ static int operations_for(const contender *one, int round, size_t bytes, bool is
 /* One round of a contender; the one that computes comes after the blocking calls on the same memory. */
 static void run_round(sitting *bench, int index, int round, size_t bytes, bool is_fresh) {
     contender *one = &bench->contenders[index];
+    /* It computes for as long as twice the blocking call of this round: enough to hide all of it, and of the same
+     * moment. */
     const bool overlaps = strcmp(one->mode, "overlap") == 0;
     const double blocking_us = overlaps ? bench->contenders[index - OVERLAP].rounds_us[round] : 0;
     const double compute_us = !overlaps ? 0 : blocking_us > 10 ? 2 * blocking_us : 20;
@@ -152,6 +157,7 @@ static void measure(sitting *bench, size_t bytes, bool is_fresh) {
 }
 
 /* Of the yardstick's two prototypes, the better one. */
+/* What a better program could do at this size on this machine: the lower of two bounds that were both built. */
 static const contender *find_reachable(const sitting *bench) {
     const contender *in_place = &bench->contenders[IN_PLACE], *one_phase = &bench->contenders[ONE_PHASE];
     return one_phase->median_us > 0 && one_phase->median_us < in_place->median_us ? one_phase : in_place;
@@ -208,6 +214,7 @@ static void run_sizes(sitting *bench, size_t least_bytes, size_t most_bytes) {
         printf("%-13s %-8s %9s  %-8s %-8s %-6s %11s %11s  %s\n", "impl", "version", "bytes", "memory", "mode", "data",
                "median us", "best us", "ratios");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        /* From small to large: the first lines come soon, and tell whether the run is worth waiting for. */
         if (sizes[i] < least_bytes || sizes[i] > most_bytes) continue;
         for (int is_fresh = 0; is_fresh < 2; is_fresh++) {
             measure(bench, sizes[i], is_fresh);

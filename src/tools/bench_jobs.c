@@ -41,6 +41,8 @@ static bool make_pipes(bench_job *job) {
     for (int i = 0; i < job->ranks; i++) job->orders[i] = -1;
     for (int i = 0; i <= job->ranks; i++) {
         int ends[2];
+        /* Closed in what is started: ranks open what they need by our folder in /proc, under whatever launcher they
+         * are. */
         if (pipe2(ends, O_CLOEXEC) != 0) return false;
         const int theirs = i < job->ranks ? ends[0] : ends[1];
         /* Under a number that the ranks are told beforehand. */
@@ -86,7 +88,9 @@ static bool read_answers(const bench_job *job, char *answer, size_t bytes, int64
     char line[128];
     for (int i = 0; i < job->ranks; i++) {
         if (!read_line(job, line, sizeof line, limit_ns)) return false;
+        /* Rank 0 answers with its times, all others with "done". */
         if (strcmp(line, "done") != 0) snprintf(answer, bytes, "%s", line);
+        /* A failure: the others may never answer. */
         if (line[0] == '!') return true;
     }
     return true;
@@ -110,6 +114,7 @@ static bool start(bench_job *job, char *const *program) {
     char line[128];
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
+    /* Spawned, not forked: nothing of this process is copied, and a program that is not there is an error here. */
     if (posix_spawn_file_actions_init(&actions) || posix_spawnattr_init(&attributes)) return false;
     /* What a launcher says is no record of ours. In a group of its own it can be killed whole. */
     posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
@@ -127,8 +132,10 @@ static bool start(bench_job *job, char *const *program) {
 static int add(bench_job *jobs, int count, int ranks, char *const *program) {
     bench_job *job = &jobs[count];
     *job = (bench_job){.ranks = ranks, .first = FIRST_DESCRIPTOR + count * (BENCH_MOST_RANKS + 1)};
+    /* One job after the other: while one starts, no other is measured, nor started. */
     job->is_ready = make_pipes(job) && start(job, program);
     if (job->is_ready) return count + 1;
+    /* A peer that does not run here is no reason to measure nothing. */
     fprintf(stderr, "lockstep bench: left out: the ranks that %s starts did not come up\n", program[0]);
     end(job);
     return count;
@@ -148,6 +155,7 @@ static int list_peers(const char *folder, peer_name *names, int most) {
     while (directory && count < most && (entry = readdir(directory)))
         if (entry->d_name[0] != '.') snprintf(names[count++], sizeof *names, "%.63s", entry->d_name);
     if (directory) closedir(directory);
+    /* A folder lists in any order; a record is to be the same each time. */
     qsort(names, (size_t)count, sizeof *names, by_name);
     return count;
 }
@@ -160,6 +168,7 @@ int bench_jobs_start(bench_job *jobs, int ranks, size_t most_bytes, const char *
     snprintf(process, sizeof process, "%d", (int)getpid());
     snprintf(count, sizeof count, "%d", ranks);
     snprintf(first, sizeof first, "%d", FIRST_DESCRIPTOR);
+    /* Our own ranks come through our own launcher, as a user's would. */
     char *library[] = {own,  "run",   "-n",  count, "--label", "none", "--", own, "bench", "all-reduce-worker",
                        most, process, first, NULL};
     int jobs_ready = add(jobs, 0, ranks, library);
@@ -180,6 +189,7 @@ int bench_jobs_start(bench_job *jobs, int ranks, size_t most_bytes, const char *
 bool bench_job_run(bench_job *job, bench_job_round *round) {
     char line[128];
     if (!job->is_ready) return false;
+    /* An order is a line of text: peers are programs of other languages, too (bench/round.h). */
     const int length = snprintf(line, sizeof line, "%s %zu %d %d %.3f\n", round->way, round->bytes, round->is_fresh,
                                 round->operations, round->compute_us);
     for (int rank = 0; rank < job->ranks; rank++) /* A line is far shorter than what a pipe takes at once. */

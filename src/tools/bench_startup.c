@@ -30,7 +30,8 @@ static const char usage[] = "Usage: lockstep bench startup [--ranks N,N,...] [--
                             "\n"
                             "Times are milliseconds, medians over rounds.\n";
 
-/* Who starts ranks. All programs print "met <when>", on the clock that all processes of a host share; the last counts. */
+/* Who starts ranks. All programs print "met <when>", on the clock that all processes of a host share; the last
+ * counts. */
 typedef struct starter {
     const char *impl;
     const char *worker;  /* of ourselves */
@@ -71,7 +72,7 @@ int bench_startup_worker(int argc, char **argv) {
 static void note_line(const char *line, int64_t *met_ns) {
     int64_t when = 0;
     /* Launchers say things of their own on the same stream. */
-    if (sscanf(line, "met %" SCNd64, &when) == 1)
+    if (sscanf(line, "met %" SCNd64, &when) == 1) /* The last rank's moment is the job's. */
         *met_ns = when > *met_ns ? when : *met_ns;
     else
         fprintf(stderr, "%s\n", line);
@@ -82,6 +83,7 @@ static void line_of_rank(void *context, int rank, bool is_error, const char *tex
     (void)is_error;
     (void)is_whole;
     char line[512];
+    /* Lines of the launcher's observer end with no NUL. */
     snprintf(line, sizeof line, "%.*s", (int)bytes, text);
     note_line(line, context);
 }
@@ -105,6 +107,7 @@ static bool start_own(const starter *by, int ranks, int64_t *met_ns) {
     const launch_options options = {
         .ranks = ranks, .program = program, .observer = {.context = met_ns, .line = line_of_rank}};
     launch_result result = {.exit_code = 1};
+    /* In this process, as `lockstep run` would: a command between would be measured as well. */
     if (launch_run(&options, &result) != LS_OK) fprintf(stderr, "lockstep bench: %s\n", ls_last_error());
     return result.exit_code == 0;
 }
@@ -114,6 +117,7 @@ static bool start_other(const starter *by, int ranks, int64_t *met_ns) {
     if (!find_beside(by->program, path, sizeof path)) return false;
     /* With a limit: an MPI that cannot start so many ranks may wait for ever. */
     snprintf(command, sizeof command, "exec timeout %d %s -n %d '%s'", LIMIT_S, by->command, ranks, path);
+    /* Read to its end before the clock stops: an MPI's launcher outlives its ranks by a while. */
     FILE *stream = popen(command, "r");
     while (stream && fgets(line, sizeof line, stream)) {
         line[strcspn(line, "\n")] = '\0';
@@ -124,6 +128,8 @@ static bool start_other(const starter *by, int ranks, int64_t *met_ns) {
 
 static moments start(const starter *by, int ranks) {
     int64_t met_ns = 0;
+    /* The clock is CLOCK_MONOTONIC: one for all processes of a host, so that a rank's moment can be set against
+     * ours. */
     const int64_t start_ns = ls_now_ns();
     const bool is_well = by->program ? start_other(by, ranks, &met_ns) : start_own(by, ranks, &met_ns);
     /* A start that failed is no measurement, however long it took. */
@@ -136,6 +142,7 @@ static moments start(const starter *by, int ranks) {
 
 static bool is_installed(const starter *by) {
     char path[4200] = "", command[128];
+    /* Our own launcher is this program. */
     if (!by->program) return true;
     snprintf(command, sizeof command, "command -v %s > /dev/null", by->command);
     return find_beside(by->program, path, sizeof path) && system(command) == 0;
@@ -147,6 +154,7 @@ static int by_value(const void *a, const void *b) {
 }
 
 static void show(const char *impl, int ranks, double *met_ms, double *whole_ms, int rounds, bool is_json) {
+    /* Medians: one start that the machine disturbed does not count. */
     qsort(met_ms, (size_t)rounds, sizeof *met_ms, by_value);
     qsort(whole_ms, (size_t)rounds, sizeof *whole_ms, by_value);
     const double met = met_ms[rounds / 2], whole = whole_ms[rounds / 2];
@@ -164,18 +172,21 @@ static bool measure(int ranks, int rounds, bool is_json) {
     static double met_ms[STARTERS][MOST_ROUNDS], whole_ms[STARTERS][MOST_ROUNDS];
     bool takes_part[STARTERS];
     for (size_t i = 0; i < STARTERS; i++) takes_part[i] = is_installed(&starters[i]);
+    /* Round by round, not impl by impl: what drifts in the machine meets all. */
     for (int round = 0; round < rounds; round++)
         for (size_t i = 0; i < STARTERS; i++) {
             if (!takes_part[i]) continue;
             const moments took = start(&starters[i], ranks);
             met_ms[i][round] = took.met_ms;
             whole_ms[i][round] = took.whole_ms;
+            /* Once it has failed it is left out: a start may take a minute to fail. */
             takes_part[i] = took.met_ms > 0;
             if (!takes_part[i])
                 fprintf(stderr, "lockstep bench: %s does not start %d ranks here\n", starters[i].impl, ranks);
         }
     for (size_t i = 0; i < STARTERS; i++)
         if (takes_part[i]) show(starters[i].impl, ranks, met_ms[i], whole_ms[i], rounds, is_json);
+    /* Others may be missing or fail: only ours decides how the command ends. */
     return takes_part[0];
 }
 
@@ -190,6 +201,7 @@ static int read_counts(const char *text, long least, long most, int counts[MOST_
     for (const char *at = text; count < MOST_COUNTS;) {
         char *end = NULL;
         errno = 0;
+        /* Each number by itself: "2,,8" and "2x" are refused, not read as far as they go. */
         const long value = strtol(at, &end, 10);
         if (errno || end == at || value < least || value > most) return 0;
         counts[count++] = (int)value;

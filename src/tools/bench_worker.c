@@ -28,12 +28,14 @@ static bool starts_with(const char *text, const char *prefix) {
 
 static float *data_of(void *context, const bench_order *order) {
     const sitting *bench = context;
+    /* By what a way's name begins with: its ending says how the call is made. */
     if (starts_with(order->way, "group")) return bench->shared;
     return starts_with(order->way, "ordinary") ? bench->ordinary : bench_yardstick_data(bench->yardstick);
 }
 
 /* Computing without memory: a chain of dependent operations, which begins and ends where the compiler sees it. */
 static void compute(double turns) {
+    /* Volatile at both ends: else the compiler would compute it once, or not at all. */
     volatile double seen = 1;
     double value = seen;
     for (int64_t i = 0; i < (int64_t)turns; i++) value = value * 0.999 + 0.001;
@@ -41,6 +43,7 @@ static void compute(double turns) {
 }
 
 /* How many turns a microsecond takes where nothing disturbs. */
+/* The most of twenty: whatever disturbs makes it fewer, nothing makes it more. */
 static double measure_turns(void) {
     double most = 0;
     for (int i = 0; i < 20; i++) {
@@ -63,6 +66,7 @@ static int call(void *context, const bench_order *order, float *data) {
         bench_one_phase(bench->yardstick, data, order->bytes);
         return 0;
     }
+    /* A way without an ending is the blocking call. */
     if (!strchr(order->way, '-')) return ls_group_all_reduce(bench->group, data, count, LS_F32, LS_SUM, NULL);
     ls_work *work = NULL;
     ls_status status = ls_group_all_reduce(bench->group, data, count, LS_F32, LS_SUM, &work);
@@ -82,11 +86,13 @@ static ls_status set_up(sitting *bench, size_t most_bytes) {
     bench->ordinary = ls_alloc(most_bytes);
     if (!bench->ordinary) return LS_ERR_MEMORY;
     LS_TRY(bench_yardstick_open(&bench->yardstick, bench->group, most_bytes));
+    /* With the group open, as it is in the rounds. */
     bench->turns_per_us = measure_turns();
     return LS_OK;
 }
 
 int bench_all_reduce_worker(int argc, char **argv) {
+    /* Static: both are filled bit by bit, and what is not yet there has to read as absent at the end. */
     static bench_rank self;
     static sitting bench;
     if (argc != 4) return 2;

@@ -34,6 +34,7 @@ struct bench_yardstick {
     void **data;
 };
 
+/* Two numbers, gathered by the library itself before anything is measured. */
 typedef struct where {
     int64_t process, descriptor;
 } where;
@@ -47,6 +48,7 @@ static ls_status map_peer(bench_yardstick *yardstick, int rank, const where *at,
     const ls_status status = shm_segment_map(descriptor, bytes, &yardstick->segments[rank]);
     close(descriptor);
     if (status != LS_OK) return status;
+    /* Before the clock runs: no first touch of a page is measured. */
     shm_segment_fill_tables(yardstick->segments[rank]);
     yardstick->flags[rank] = yardstick->segments[rank]->base;
     yardstick->data[rank] = (char *)yardstick->segments[rank]->base + sizeof(flags);
@@ -72,6 +74,7 @@ ls_status bench_yardstick_open(bench_yardstick **result, ls_group *group, size_t
     if (!yardstick) return LS_ERR_MEMORY;
     yardstick->rank = ls_group_rank(group);
     yardstick->ranks = ls_group_world_size(group);
+    /* The library's own loop: what differs is the way to it, not how well it adds. */
     yardstick->kernel = reduce_kernel_for(LS_F32, LS_SUM);
     const size_t ranks = (size_t)yardstick->ranks;
     yardstick->segments = ls_alloc_array(ranks, sizeof(shm_segment *));
@@ -113,6 +116,7 @@ static size_t border(size_t bytes, int rank, int ranks) {
 void bench_in_place(bench_yardstick *yardstick, size_t bytes) {
     const uint64_t number = ++yardstick->number;
     flags *own = yardstick->flags[yardstick->rank];
+    /* Release: who sees the number sees all that was written into the buffer before. */
     atomic_store_explicit(&own->begun, number, memory_order_release);
     for (int rank = 0; rank < yardstick->ranks; rank++) await(&yardstick->flags[rank]->begun, number);
     const size_t from = border(bytes, yardstick->rank, yardstick->ranks);
@@ -120,6 +124,7 @@ void bench_in_place(bench_yardstick *yardstick, size_t bytes) {
     if (to > from)
         reduce_in_place(yardstick->kernel, sizeof(float), yardstick->data, yardstick->ranks, from,
                         (to - from) / sizeof(float));
+    /* Our share is in everybody's buffer; nobody returns before all shares are. */
     atomic_store_explicit(&own->ended, number, memory_order_release);
     for (int rank = 0; rank < yardstick->ranks; rank++) await(&yardstick->flags[rank]->ended, number);
 }
@@ -129,12 +134,14 @@ void bench_one_phase(bench_yardstick *yardstick, float *data, size_t bytes) {
     /* Two slots in turn: whoever is slow may still read the one of the call before. */
     struct slot *own = &yardstick->flags[yardstick->rank]->slots[number % 2];
     const size_t count = bytes / sizeof(float);
+    /* Published whole: each rank then adds all of it for itself, and waits once. */
     memcpy(own->data, data, bytes);
     atomic_store_explicit(&own->number, number, memory_order_release);
     for (int rank = 0; rank < yardstick->ranks; rank++)
         await(&yardstick->flags[rank]->slots[number % 2].number, number);
     yardstick->kernel->begin(data, yardstick->flags[0]->slots[number % 2].data,
                              yardstick->flags[1]->slots[number % 2].data, count);
+    /* In the order of ranks, as the library adds: both give the same bits. */
     for (int rank = 2; rank < yardstick->ranks; rank++)
         yardstick->kernel->begin(data, data, yardstick->flags[rank]->slots[number % 2].data, count);
 }

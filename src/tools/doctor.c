@@ -1,4 +1,8 @@
-/* doctor.c: `lockstep doctor`: what this machine has of what Lockstep can use, and how to get what is missing. */
+/* doctor.c: `lockstep doctor`: what this machine has of what Lockstep can use, and how to get what is missing.
+ *
+ * It tries what the library would do (open a library, make sealed memory) rather than read lists of packages: what
+ * is installed and does not work is found too. Nothing is changed, and no rank is started. Each line says what a
+ * thing brings or what to do without it. */
 #include "tools/flight.h"
 #include "tools/tools.h"
 
@@ -14,6 +18,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+/* One line a thing, in columns: to be read by people, and pasted into a report. */
 static void say(const char *what, bool is_there, const char *there, const char *missing) {
     printf("%-22s %-4s %s\n", what, is_there ? "yes" : "no", is_there ? there : missing);
 }
@@ -58,6 +63,7 @@ static const struct {
 };
 
 static bool can_be_opened(const char *name) {
+    /* As the backends open it: a library that is installed but broken counts as missing. */
     void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
     if (library) dlclose(library); /* NODELETE keeps it: not all of them bear to go */
     return library != NULL;
@@ -89,9 +95,11 @@ int doctor_main(int argc, char **argv) {
 #else
     say("oneDNN", false, "", "plain loops train many times slower: install libdnnl-dev and build again");
 #endif
+    /* Asked last of what is asked of this machine: opening a library runs code of its own. */
     for (size_t i = 0; i < sizeof libraries / sizeof libraries[0]; i++)
         say(libraries[i].what, can_be_opened(libraries[i].name), libraries[i].there, libraries[i].missing);
     say("gnuplot", is_on_path("gnuplot"), "draws training curves", "curves stay CSV: install gnuplot-nox");
+    /* Where Debian's package puts it. */
     say("Fashion-MNIST", access("/usr/share/datasets/fashion-mnist", R_OK) == 0, "the examples' images",
         "install dataset-fashion-mnist");
     return 0;

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* One file: what one rank knows of one group. */
 typedef struct view {
     char group[128];
     int rank, world_size;
@@ -67,6 +68,7 @@ static void take_file(view_list *views, const char *folder, const char *name) {
     if (!file) return;
     view *one = &views->all[views->count++];
     *one = (view){.rank = rank, .world_size = (int)number_of(file, "world_size"), .file = file};
+    /* Between the rank and the ending: names of groups may hold dashes. */
     snprintf(one->group, sizeof one->group, "%.*s", (int)(length - 5 - (size_t)begin), name + begin);
 }
 
@@ -97,6 +99,7 @@ static bool is_complete(const json_t *entry) {
 }
 
 /* The last operation that this rank has completed with all before it. */
+/* Numbers grow without gaps, and a group completes its operations in order. */
 static int64_t last_complete(const view *one) {
     int64_t last = 0;
     size_t index;
@@ -111,6 +114,7 @@ static int64_t last_complete(const view *one) {
 /* "1, 3" of those that `tells`, each a rank of the group; returns how many. */
 typedef bool teller(const view *one, int64_t number);
 
+/* Whom the others wait for, and who they are. */
 static bool has_not_come(const view *one, int64_t number) {
     return !entry_of(one, number);
 }
@@ -151,6 +155,7 @@ static bool say_differences(const view *group, size_t count, int64_t number) {
         if (!first) first = entry;
         differs |= entry && strcmp(text_of(entry, "profiling_name"), text_of(first, "profiling_name")) != 0;
     }
+    /* Once they differ all are said, in the order of ranks: who is right nobody knows. */
     for (size_t i = 0; differs && i < count; i++) {
         const json_t *entry = entry_of(&group[i], number);
         if (entry) printf("  rank %d called %s\n", group[i].rank, text_of(entry, "profiling_name"));
@@ -158,6 +163,7 @@ static bool say_differences(const view *group, size_t count, int64_t number) {
     return differs;
 }
 
+/* Messages have numbers of their own, and no order among ranks: each that is not complete is said by itself. */
 static void say_messages(const view *one) {
     size_t index;
     json_t *entry;
@@ -219,6 +225,7 @@ int doctor_flight(const char *folder) {
         ls_free(views.all);
         return 1;
     }
+    /* So that a group is a run of the table. */
     qsort(views.all, views.count, sizeof *views.all, by_group_and_rank);
     for (size_t first = 0, end = 0; first < views.count; first = end) {
         while (end < views.count && strcmp(views.all[end].group, views.all[first].group) == 0) end++;

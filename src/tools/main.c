@@ -1,10 +1,14 @@
-/* main.c: the `lockstep` command: finds the subcommand and hands it the rest. */
+/* main.c: the `lockstep` command: finds the subcommand and hands it the rest.
+ *
+ * A subcommand is a function with the arguments of a main, in a file of its own: it reads its own options and has
+ * its own --help. */
 #include "tools/tools.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
+/* In the order in which the usage lists them. */
 static const struct {
     const char *name, *summary;
     int (*main)(int argc, char **argv);
@@ -25,6 +29,7 @@ static void print_usage(FILE *to) {
 /* A descriptor that is closed from the start would be given to the next thing opened, and written to by all. */
 static void open_standard_descriptors(void) {
     int descriptor;
+    /* Each one that is closed takes the next of these, from 0 on. */
     do descriptor = open("/dev/null", O_RDWR);
     while (descriptor >= 0 && descriptor < 2);
     if (descriptor > 2) fcntl(descriptor, F_SETFD, FD_CLOEXEC);
@@ -43,6 +48,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     for (size_t i = 0; i < SUBCOMMANDS; i++)
+        /* The subcommand's name stands where a program's own would: getopt begins behind it. */
         if (strcmp(name, subcommands[i].name) == 0) return subcommands[i].main(argc - 1, argv + 1);
     fprintf(stderr, "lockstep: there is no command \"%s\"\n\n", name);
     print_usage(stderr);

@@ -1,4 +1,7 @@
-/* run.c: `lockstep run`: reads the options, starts the job. */
+/* run.c: `lockstep run`: reads the options, starts the job.
+ *
+ * Options are torchrun's where they mean the same, so that a command line can be kept. The first word that is none
+ * of them is the program, and all behind it is the program's. */
 #include "tools/tools.h"
 
 #include "launch/cores.h"
@@ -73,6 +76,7 @@ int run_main(int argc, char **argv) {
                                           {"grace", required_argument, NULL, 'g'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
+    /* One rank without -n, as a program alone. */
     launch_options options = {.ranks = 1};
     launch_result result;
     opterr = 0;
@@ -95,8 +99,10 @@ int run_main(int argc, char **argv) {
         default: return refuse("unknown option", argv[optind - 1]);
         }
     }
+    /* What stands behind the options, and all of it: the rest belongs to the program. */
     if (optind == argc) return refuse("no program is named", NULL);
     options.program = argv + optind;
+    /* The launcher itself reports how ranks ended; here only why it could not run. */
     if (launch_run(&options, &result) != LS_OK) fprintf(stderr, "lockstep run: %s\n", ls_last_error());
     return result.exit_code;
 }

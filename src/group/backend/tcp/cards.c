@@ -1,5 +1,5 @@
-/* cards.c: keys: PREFIX/card<round>/<rank> a rank's card until rank 0 has read it, PREFIX/cards<round> all of them, PREFIX/failed
- * the error of the first rank that failed, which stays until the next opening of these ranks. */
+/* cards.c: keys: PREFIX/card<round>/<rank> a rank's card until rank 0 has read it, PREFIX/cards<round> all of them,
+ * PREFIX/failed the error of the first rank that failed, which stays until the next opening of these ranks. */
 #include "group/backend/tcp/cards.h"
 
 #include "base/clock.h"
@@ -54,7 +54,7 @@ int64_t tcp_cards_slice_ms(const backend_place *place, int64_t former_ms) {
     return slice_ms > 1 ? slice_ms : 1; /* to the store 0 is its default */
 }
 
-/* --- failing together -------------------------------------------------------------------------------------------------- */
+/* --- failing together --------------------------------------------------------------------------------------------- */
 
 static void key_of_failure(const char *prefix, char key[LS_STORE_KEY_BYTES]) {
     snprintf(key, LS_STORE_KEY_BYTES, "%s/failed", prefix);
@@ -97,7 +97,7 @@ ls_status tcp_cards_time_is_up(const backend_place *place, const char *missing) 
                    place->rank, place->timeout_ms, missing);
 }
 
-/* --- the exchange ------------------------------------------------------------------------------------------------------ */
+/* --- the exchange ------------------------------------------------------------------------------------------------- */
 
 static void key_of_card(const backend_place *place, int round, int rank, char key[LS_STORE_KEY_BYTES]) {
     snprintf(key, LS_STORE_KEY_BYTES, "%s/card%d/%d", place->prefix, round, rank);

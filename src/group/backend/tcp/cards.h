@@ -1,5 +1,5 @@
-/* cards.h: what a rank tells the others of itself, over the store, before they connect. Rank 0 collects all cards and publishes
- * them together, so that each rank asks the store twice, not once for each other.                                    */
+/* cards.h: what a rank tells the others of itself, over the store, before they connect. Rank 0 collects all cards
+ * and publishes them together, so that each rank asks the store twice, not once for each other. */
 #ifndef LS_GROUP_TCP_CARDS_H
 #define LS_GROUP_TCP_CARDS_H
 
@@ -30,27 +30,27 @@ typedef struct tcp_card {
     tcp_place places[TCP_MOST_PLACES];
 } tcp_card;
 
-/* Collective: cards[rank] [world_size] receives everyone's; `round` tells several exchanges of one opening apart. Errors:
- * LS_ERR_TIMEOUT names who is missing; those of the first rank that withdrew; those of the store. */
+/* Collective: cards[rank] [world_size] receives everyone's; `round` tells several exchanges of one opening apart.
+ * Errors: LS_ERR_TIMEOUT names who is missing; those of the first rank that withdrew; those of the store. */
 ls_status tcp_cards_exchange(const backend_place *place, int round, const tcp_card *own, tcp_card *cards);
 
 /* Fails when `rank`, whose card is `card`, is of this host and has died. */
 ls_status tcp_cards_examine(const backend_place *place, const tcp_card *own, const tcp_card *card, int rank);
 
-/* How long we wait before we look whether another rank has failed: `former_ms` is the wait before; 0: the first. A rank that fails
- * is noticed soon while few wait and have not waited long; many that wait long do not keep the store busy by asking. Never past the
- * deadline. */
+/* How long we wait before we look whether another rank has failed: `former_ms` is the wait before; 0: the first. A
+ * rank that fails is noticed soon while few wait and have not waited long; many that wait long do not keep the store
+ * busy by asking. Never past the deadline. */
 int64_t tcp_cards_slice_ms(const backend_place *place, int64_t former_ms);
 
-/* Takes away what this rank has left of them in the store. Rank 0 has left all cards: it calls when all have read them, or
- * has withdrawn. */
+/* Takes away what this rank has left of them in the store. Rank 0 has left all cards: it calls when all have read
+ * them, or has withdrawn. */
 void tcp_cards_sweep(const backend_place *place, int rounds);
 
 /* All have met: the error of these ranks' opening before has no reader any more. */
 void tcp_cards_forget_failure(const backend_place *place);
 
-/* Between two waits: fails when another rank has withdrawn, or when the store knows that one is gone. And when time is up;
- * `missing` completes that sentence: "rank 2, rank 5". */
+/* Between two waits: fails when another rank has withdrawn, or when the store knows that one is gone. And when time
+ * is up; `missing` completes that sentence: "rank 2, rank 5". */
 ls_status tcp_cards_look_around(const backend_place *place);
 ls_status tcp_cards_time_is_up(const backend_place *place, const char *missing);
 

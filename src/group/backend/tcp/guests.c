@@ -1,5 +1,5 @@
-/* guests.c: who connects to us, and proves that it is a higher rank of this group; or does not, and is turned away. A guest
- * that says nothing costs nobody time: all are served as their bytes come. */
+/* guests.c: who connects to us, and proves that it is a higher rank of this group; or does not, and is turned away.
+ * A guest that says nothing costs nobody time: all are served as their bytes come. */
 #include "group/backend/tcp/meeting.h"
 
 #include "base/clock.h"
@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #define PATIENCE_NS (10 * LS_NS_PER_S)
-/* When the room is full, who has said nothing for so long makes way: strangers, then, since all of ours fit in. One of ours
- * that is slower comes again. */
+/* When the room is full, who has said nothing for so long makes way: strangers, then, since all of ours fit in. One
+ * of ours that is slower comes again. */
 #define SHORT_PATIENCE_NS (LS_NS_PER_S / 10)
 #define ACCEPTS_AT_ONCE 32
 

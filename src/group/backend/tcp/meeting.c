@@ -1,9 +1,9 @@
-/* meeting.c: the ranks of a group meet: they exchange cards, listen, and connect each with each, higher ranks to lower ones. All
- * connections of a rank go on in one loop, accepting and connecting, so that no order of ranks can lock up and no stranger
- * delays anybody.
+/* meeting.c: the ranks of a group meet: they exchange cards, listen, and connect each with each, higher ranks to
+ * lower ones. All connections of a rank go on in one loop, accepting and connecting, so that no order of ranks can
+ * lock up and no stranger delays anybody.
  *
- * Ranks that share a host reach each other over loopback. Only where there are several hosts does anybody listen at other
- * addresses, and there a secret is wanted.                                                                            */
+ * Ranks that share a host reach each other over loopback. Only where there are several hosts does anybody listen at
+ * other addresses, and there a secret is wanted. */
 #include "group/backend/tcp/meeting.h"
 
 #include "base/clock.h"
@@ -26,7 +26,7 @@
 #define CARD_VERSION 1
 #define MOMENT_NS LS_NS_PER_S
 
-/* --- secrets ----------------------------------------------------------------------------------------------------------- */
+/* --- secrets ------------------------------------------------------------------------------------------------------ */
 
 /* A rank proves to be of this job, this group, and to have found the rank that it looked for. */
 ls_status tcp_credentials_bind(store_credentials *credentials, const char *prefix, int rank) {
@@ -64,7 +64,7 @@ static ls_status fetch_credentials(tcp_meeting *meeting) {
     return tcp_credentials_bind(&meeting->own, place->prefix, place->rank);
 }
 
-/* --- listening --------------------------------------------------------------------------------------------------------- */
+/* --- listening ---------------------------------------------------------------------------------------------------- */
 
 static ls_status listen_on(tcp_meeting *meeting, store_address *address, tcp_card *card) {
     tcp_group *tcp = meeting->tcp;
@@ -107,7 +107,7 @@ static ls_status listen_far(tcp_meeting *meeting, tcp_card *card) {
     return card->place_count > 0 ? LS_OK : ls_fail(LS_ERR_IO, "cannot listen at any address of this host");
 }
 
-/* --- cards ------------------------------------------------------------------------------------------------------------- */
+/* --- cards -------------------------------------------------------------------------------------------------------- */
 
 static ls_status fill_card(const tcp_meeting *meeting, tcp_card *card) {
     struct stat space;
@@ -123,7 +123,8 @@ static ls_status fill_card(const tcp_meeting *meeting, tcp_card *card) {
     return failure ? ls_fail_errno(LS_ERR_IO, errno, "cannot ask which processors this rank may use") : LS_OK;
 }
 
-/* Who everyone is. Ranks may be bound to a processor each, so only all masks of a host together tell whether there are enough. */
+/* Who everyone is. Ranks may be bound to a processor each, so only all masks of a host together tell whether there
+ * are enough. */
 static int read_cards(tcp_meeting *meeting) {
     tcp_group *tcp = meeting->tcp;
     cpu_set_t together;
@@ -163,10 +164,10 @@ static ls_status exchange(tcp_meeting *meeting) {
     return tcp_cards_exchange(place, 1, &card, meeting->far_cards);
 }
 
-/* --- connecting -------------------------------------------------------------------------------------------------------- */
+/* --- connecting --------------------------------------------------------------------------------------------------- */
 
-/* A host that vanishes without a word is noticed within some 15 s, by the control connection alone: on the others a peer that
- * is stopped may leave data lying for as long as it likes. */
+/* A host that vanishes without a word is noticed within some 15 s, by the control connection alone: on the others a
+ * peer that is stopped may leave data lying for as long as it likes. */
 static void watch_host(int socket) {
     const int idle_s = 5, interval_s = 2, count = 5;
     const unsigned limit_ms = 15000;
@@ -208,8 +209,8 @@ static ls_status time_is_up(const tcp_meeting *meeting) {
     return tcp_cards_time_is_up(meeting->place, missing);
 }
 
-/* Who closes its control connection, and does not have all of the others, has died or given up; or it is through with this
- * group already, and what it said on the others is there or on its way: so it is judged after a moment. */
+/* Who closes its control connection, and does not have all of the others, has died or given up; or it is through
+ * with this group already, and what it said on the others is there or on its way: so it is judged after a moment. */
 static int poll_peers(const tcp_meeting *meeting, struct pollfd *polled) {
     const tcp_group *tcp = meeting->tcp;
     const bool is_looked_at = meeting->judge_ns == 0 || ls_now_ns() >= meeting->judge_ns;
@@ -279,7 +280,7 @@ static ls_status connect_all(tcp_meeting *meeting) {
     return LS_OK;
 }
 
-/* --- the whole --------------------------------------------------------------------------------------------------------- */
+/* --- the whole ---------------------------------------------------------------------------------------------------- */
 
 static ls_status prepare(tcp_meeting *meeting) {
     const int world_size = meeting->tcp->world_size;

@@ -53,15 +53,15 @@ typedef struct tcp_meeting {
 /* The connection between us and `rank` is proved: it is the group's from now on. */
 void tcp_meeting_take(tcp_meeting *meeting, int rank, int channel, int socket, tcp_tls *tls);
 
-/* Makes the job's credentials those of connections to `rank` of the group `prefix`: nobody else's, of no other group. Errors:
- * LS_ERR_INTERNAL. */
+/* Makes the job's credentials those of connections to `rank` of the group `prefix`: nobody else's, of no other
+ * group. Errors: LS_ERR_INTERNAL. */
 ls_status tcp_credentials_bind(store_credentials *credentials, const char *prefix, int rank);
 
 /* In a forked child: closes what is not the group's yet. */
 void tcp_meeting_forked(const tcp_meeting *meeting);
 
-/* guests.c: the sockets to look at are appended to `polled`, and looked at again in the same order; at `wake_ns`, which becomes
- * sooner where it has to, at the latest. */
+/* guests.c: the sockets to look at are appended to `polled`, and looked at again in the same order; at `wake_ns`,
+ * which becomes sooner where it has to, at the latest. */
 int tcp_guests_poll(const tcp_meeting *meeting, struct pollfd *polled, int64_t *wake_ns);
 void tcp_guests_go_on(tcp_meeting *meeting, const struct pollfd *polled, int64_t now_ns);
 
