@@ -27,6 +27,18 @@ for victim in 0 1 2 3; do
     check $victim "in an operation"
 done
 
+# A rank whose neighbour does not come learns that the group is lost elsewhere: rank 3 misses rank 2, rank 0 waits for rank 1 alone.
+rm -f "$folder"/rank.* "$folder"/code.*
+ranks "1 1 2 2" "$build/tests/worker_hosts" 4000 100 60000
+for rank in 0 1 2 3; do await ready $rank; done
+kill -STOP "$(echo $pids | cut -d ' ' -f 2)"
+sleep 0.3
+kill -9 "$(echo $pids | cut -d ' ' -f 3)"
+await error 0
+grep -q "rank 2 (" "$folder/rank.0" || wrong "rank 0 did not learn that rank 2 was killed before rank 1 went on"
+kill -CONT "$(echo $pids | cut -d ' ' -f 2)"
+check 2 "while rank 1 was stopped"
+
 # All ranks meet; then those of a host, and those of a lane. The store is rank 0's.
 victim=1
 for point in tcp.meeting.published:1 tcp.meeting.connected:1 tcp.meeting.met:1 shm.share.published:1 shm.share.mapped:1 \

@@ -2,6 +2,7 @@
  * never awaited. All ranks of a group beneath have the same steps on it in the same order; ranks that have no part in a
  * step go on to the next. */
 #include "group/backend/hosts/hosts.h"
+#include "group/backend/tcp/tcp.h"
 #include "group/group.h"
 
 static bool is_message(const backend_op *op) {
@@ -59,12 +60,22 @@ void hosts_start(void *state, backend_op *op) {
         whole->backend->start(whole->state, op);
 }
 
+static tcp_group *whole_of(const hosts_group *hosts) {
+    return hosts->parts[HOSTS_WHOLE].state;
+}
+
+/* `whole` says how far we have come when we leave: to all ranks, also those that no step of ours knows. */
+static backend_progress finish(const hosts_group *hosts, const backend_op *op) {
+    atomic_store_explicit(&whole_of(hosts)->done, op->number, memory_order_relaxed);
+    return BACKEND_DONE;
+}
+
 /* What came of a step comes of the operation. */
 static backend_progress go_on(hosts_group *hosts, backend_op *op, backend_progress progress) {
     if (progress == BACKEND_FAILED) op->status = hosts->inner.status;
     if (progress != BACKEND_DONE) return progress;
     if (++hosts->step == hosts->steps.count) {
-        if (hosts->steps.next == op->call.count) return BACKEND_DONE;
+        if (hosts->steps.next == op->call.count) return finish(hosts, op);
         plan_from(hosts, op, hosts->steps.next);
     }
     start_step(hosts, op);
@@ -82,9 +93,11 @@ backend_progress hosts_poll(void *state, backend_op *op) {
     return is_step(hosts, op) ? go_on(hosts, op, progress) : progress;
 }
 
+/* Who aborts, or finds that another rank is lost, may be none of those that the step waits for. */
 ls_status hosts_examine(void *state, backend_op *op) {
     const hosts_part *part = part_for(state, op);
-    return part->backend->examine(part->state, inner_of(state, op));
+    LS_TRY(part->backend->examine(part->state, inner_of(state, op)));
+    return is_step(state, op) ? tcp_heed(whole_of(state), op) : LS_OK;
 }
 
 void hosts_describe_missing(void *state, const backend_op *op, char *text, size_t bytes) {

@@ -167,6 +167,11 @@ static ls_status find_who_gave_up(const tcp_group *tcp, const backend_op *op) {
     return LS_OK;
 }
 
+ls_status tcp_heed(tcp_group *tcp, const backend_op *op) {
+    take_events(tcp, 0);
+    return find_who_gave_up(tcp, op);
+}
+
 backend_progress tcp_poll(void *state, backend_op *op) {
     tcp_group *tcp = state;
     take_events(tcp, 0);

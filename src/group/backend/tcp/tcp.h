@@ -224,6 +224,8 @@ void tcp_describe_missing(void *state, const backend_op *op, char *text, size_t 
 uint32_t tcp_bell(void *state);
 backend_progress tcp_sleep(void *state, backend_op *op, uint32_t bell, int64_t deadline_ns);
 void tcp_wake(void *state);
+/* For who carries an operation of these ranks elsewhere: fails when one of them holds the group for lost meanwhile. */
+ls_status tcp_heed(tcp_group *tcp, const backend_op *op);
 /* "rank 1 (host, process 7)" */
 #define TCP_WHO_BYTES (TCP_HOST_BYTES + 64)
 const char *tcp_who(const tcp_group *tcp, int rank, char text[TCP_WHO_BYTES]);
