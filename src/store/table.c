@@ -30,8 +30,8 @@ struct store_table {
     size_t count;
 };
 
-/* FNV-1a, 64 bits. */
-/* Keys come from members of the job alone, so no seed against those who would choose keys that collide. */
+/* FNV-1a, 64 bits. Keys come from members of the job alone, so no seed against those who would choose keys that
+ * collide. */
 static uint64_t hash_of(const char *key) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (; *key; key++) hash = (hash ^ (unsigned char)*key) * UINT64_C(0x100000001b3);

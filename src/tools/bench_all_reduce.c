@@ -112,8 +112,8 @@ static double paired_ratio(const sitting *bench, const contender *one, const con
 
 /* As many operations as fill a round, from what one took in the round before. */
 static int operations_for(const contender *one, int round, size_t bytes, bool is_fresh) {
-    /* A round is short at every size: with twenty of each contender what drifts is spread over all. */
-    /* Guesses for the first round: 20 us a call and 2 GB/s; 8 GB/s where the rank writes its buffer before. */
+    /* A round is short at every size: with twenty of each contender what drifts is spread over all. Guesses for the
+     * first round: 20 us a call and 2 GB/s; 8 GB/s where the rank writes its buffer before. */
     const double guess_us = 20 + (double)bytes / 2000, written_us = is_fresh ? (double)bytes / 8000 : 0;
     const double one_us = (round && one->rounds_us[round - 1] > 0 ? one->rounds_us[round - 1] : guess_us) + written_us;
     /* The small number: a call that seemed to take nothing must not ask for operations without end. */
@@ -156,8 +156,8 @@ static void measure(sitting *bench, size_t bytes, bool is_fresh) {
         bench->contenders[i].median_us = median_of(bench->contenders[i].rounds_us, bench->rounds);
 }
 
-/* Of the yardstick's two prototypes, the better one. */
-/* What a better program could do at this size on this machine: the lower of two bounds that were both built. */
+/* Of the yardstick's two prototypes, the better one. What a better program could do at this size on this machine:
+ * the lower of two bounds that were both built. */
 static const contender *find_reachable(const sitting *bench) {
     const contender *in_place = &bench->contenders[IN_PLACE], *one_phase = &bench->contenders[ONE_PHASE];
     return one_phase->median_us > 0 && one_phase->median_us < in_place->median_us ? one_phase : in_place;

@@ -42,8 +42,8 @@ static void compute(double turns) {
     seen = value;
 }
 
-/* How many turns a microsecond takes where nothing disturbs. */
-/* The most of twenty: whatever disturbs makes it fewer, nothing makes it more. */
+/* How many turns a microsecond takes where nothing disturbs. The most of twenty: whatever disturbs makes it fewer,
+ * nothing makes it more. */
 static double measure_turns(void) {
     double most = 0;
     for (int i = 0; i < 20; i++) {

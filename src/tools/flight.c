@@ -98,8 +98,8 @@ static bool is_complete(const json_t *entry) {
     return entry && strcmp(text_of(entry, "state"), "completed") == 0;
 }
 
-/* The last operation that this rank has completed with all before it. */
-/* Numbers grow without gaps, and a group completes its operations in order. */
+/* The last operation that this rank has completed with all before it. Numbers grow without gaps, and a group
+ * completes its operations in order. */
 static int64_t last_complete(const view *one) {
     int64_t last = 0;
     size_t index;
@@ -114,11 +114,12 @@ static int64_t last_complete(const view *one) {
 /* "1, 3" of those that `tells`, each a rank of the group; returns how many. */
 typedef bool teller(const view *one, int64_t number);
 
-/* Whom the others wait for, and who they are. */
+/* Those that the others wait for. */
 static bool has_not_come(const view *one, int64_t number) {
     return !entry_of(one, number);
 }
 
+/* Those that wait. */
 static bool is_in_it(const view *one, int64_t number) {
     const json_t *entry = entry_of(one, number);
     return entry && !is_complete(entry);
