@@ -76,16 +76,20 @@ static void check_threads(ls_group *group, int level) {
     ls_work_close(&first);
 }
 
-/* Rank 0 waits in one where nobody but it can move what the others wait for first. */
+/* Rank 0 waits in one where nobody but it can move what the others wait for first: of two groups the second operation each,
+ * which begins when the first has ended. */
 static void check_monitored_barrier(ls_group *group, ls_group *other) {
-    float values[2] = {1, 1};
-    ls_work *works[2] = {NULL};
-    MUST(ls_group_all_reduce(group, &values[0], 1, LS_F32, LS_SUM, &works[0]) == LS_OK);
-    MUST(ls_group_all_reduce(other, &values[1], 1, LS_F32, LS_SUM, &works[1]) == LS_OK);
-    if (rank != 0) MUST(ls_work_wait_all(works, 2, 0) == LS_OK);
+    float values[4] = {1, 1, 1, 1};
+    ls_work *works[4] = {NULL};
+    for (int i = 0; i < 4; i++)
+        MUST(ls_group_all_reduce(i % 2 ? other : group, &values[i], 1, LS_F32, LS_SUM, &works[i]) == LS_OK);
+    if (rank != 0) MUST(ls_work_wait_all(works, 4, 0) == LS_OK);
     MUST(ls_group_monitored_barrier(group, 20000) == LS_OK);
-    MUST(ls_work_wait_all(works, 2, 0) == LS_OK && values[0] == (float)world_size && values[1] == (float)world_size);
-    for (int i = 0; i < 2; i++) ls_work_close(&works[i]);
+    MUST(ls_work_wait_all(works, 4, 0) == LS_OK);
+    for (int i = 0; i < 4; i++) {
+        MUST(values[i] == (float)world_size);
+        ls_work_close(&works[i]);
+    }
 }
 
 static void use_groups(int level) {
