@@ -80,4 +80,16 @@ static inline void run_scenario(int world_size, rank_scenario run, rank_result *
 
 #define assert_near(a, b) assert_true(fabs((a) - (b)) <= 1e-12)
 
+/* The verdict that was noted, and a part of its sentence. */
+static inline void assert_said(const rank_result *result, ls_status status, const char *text) {
+    assert_int_equal(result->status, status);
+    assert_non_null(strstr(result->text, text));
+}
+
+/* The next step of two ranks, whose gradients are 1 and 2, is well. */
+static inline void assert_goes_on(const rank_result *result) {
+    assert_int_equal(result->next_status, LS_OK);
+    assert_near(result->next_gradient[0], 1.5);
+}
+
 #endif
