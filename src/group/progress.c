@@ -6,11 +6,13 @@
 
 #include "base/clock.h"
 
-/* How long nobody must have driven. A processor to spare lets us be quick; without one we take time from the computation.
- * The longest is for a queue that others keep driving. */
-#define QUICK_MOMENT_NS (20 * 1000)
-#define MOMENT_NS (100 * 1000)
-#define LONGEST_MOMENT_NS (5 * LS_NS_PER_MS)
+/* How long nobody must have driven: from the shortest, up to the longest for a queue that others keep driving. A processor to
+ * spare lets us be quick; without one we take time from the computation, and each look at a driven queue takes some too. */
+typedef struct pace {
+    int64_t shortest_ns, longest_ns;
+} pace;
+static const pace with_processor_to_spare = {20 * 1000, 100 * 1000};
+static const pace without = {100 * 1000, 5 * LS_NS_PER_MS};
 
 static bool has_work(const ls_group *group) {
     return atomic_load_explicit(&group->first, memory_order_acquire) != NULL || group_has_mail(group);
@@ -29,14 +31,14 @@ static void sleep_idle(ls_group *group) {
 
 static void run(void *argument) {
     ls_group *group = argument;
-    const int64_t shortest_ns = group->progress_may_spin ? QUICK_MOMENT_NS : MOMENT_NS;
-    int64_t moment_ns = shortest_ns;
+    const pace *moments = group->progress_may_spin ? &with_processor_to_spare : &without;
+    int64_t moment_ns = moments->shortest_ns;
     bool was_driven = false;
     while (!atomic_load_explicit(&group->is_closing, memory_order_acquire)) {
         /* While others drive, moment after moment, we look by the clock: then who posts need not wake us each time. */
         if (!was_driven && !has_work(group)) {
             sleep_idle(group);
-            moment_ns = shortest_ns;
+            moment_ns = moments->shortest_ns;
         }
         /* Hints, all relaxed: read wrong, they make us early or late by a moment. */
         const uint64_t turns = atomic_load_explicit(&group->turns, memory_order_relaxed);
@@ -46,11 +48,11 @@ static void run(void *argument) {
                      atomic_load_explicit(&group->driver, memory_order_relaxed) ||
                      atomic_load_explicit(&group->waiters, memory_order_relaxed) > 0;
         if (was_driven) {
-            moment_ns = moment_ns * 2 < LONGEST_MOMENT_NS ? moment_ns * 2 : LONGEST_MOMENT_NS;
+            moment_ns = moment_ns * 2 < moments->longest_ns ? moment_ns * 2 : moments->longest_ns;
         } else if (has_work(group) && group_try_drive(group)) {
             drive_queue(group, NULL, LS_DEADLINE_NEVER);
             group_stop_driving(group);
-            moment_ns = shortest_ns;
+            moment_ns = moments->shortest_ns;
         }
     }
 }

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/wait.h"
-#include "group/backend.h"
+#include "group/group.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -33,6 +33,36 @@ static void post_and_sleep(const ls_rank *rank) {
 static void work_ends_though_nobody_waits(void **state) {
     (void)state;
     run_ranks(3, post_and_sleep, NULL);
+}
+
+/* A rank's steps are short, and each ends with a wait that finds work to do: the next is taken up in time all the same, where
+ * a processor is to spare (here it is the sleeper's). */
+static void take_short_steps(const ls_rank *rank) {
+    enum { in_a_row = 500, steps = 100, step_ns = 2 * LS_NS_PER_MS, count = 1 << 16 };
+    ls_group *group = open_rank(rank);
+    float *data = calloc(count, sizeof *data);
+    int complete = 0;
+    group->progress_may_spin = true;
+    for (int i = -in_a_row; i < steps; i++) {
+        ls_work *work = NULL;
+        assert_ok(ls_group_all_reduce(group, data, count, LS_F32, LS_SUM, &work)); /* more than its post does */
+        if (i >= 0) {
+            ls_sleep_until(ls_now_ns() + step_ns);
+            complete += ls_work_is_complete(work);
+        }
+        assert_ok(ls_work_wait(work, 0));
+        ls_work_close(&work);
+        /* What a step ends with: the wait drives. */
+        assert_ok(ls_group_barrier(group, NULL));
+    }
+    assert_in_range(complete, steps / 4, steps);
+    free(data);
+    ls_group_close(&group);
+}
+
+static void short_steps_are_overlapped_where_a_processor_is_to_spare(void **state) {
+    (void)state;
+    run_ranks(2, take_short_steps, NULL);
 }
 
 static void post_and_poll(const ls_rank *rank) {
@@ -243,6 +273,7 @@ static void operations_run_while_the_rank_computes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(work_ends_though_nobody_waits),
+        cmocka_unit_test(short_steps_are_overlapped_where_a_processor_is_to_spare),
         cmocka_unit_test(polling_is_enough),
         cmocka_unit_test(operations_run_in_the_order_of_posting),
         cmocka_unit_test(any_thread_posts),
