@@ -50,9 +50,14 @@ typedef struct backend_op {
     uint64_t record;                /* the flight recorder's */
     int64_t start_ns;               /* base/clock.h; 0: nobody has asked for the time yet */
     ls_status status;               /* of BACKEND_FAILED */
-    const struct backend_op *whole; /* that this one is a step of: messages name that; NULL: of none */
+    const struct backend_op *whole; /* that this one is a step of; NULL: of none */
     uint64_t scratch[16];           /* the backend's own; not zeroed */
 } backend_op;
+
+/* What was posted: ranks compare that, and messages name it. All that steps of it do follows from it. */
+static inline const backend_op *op_posted(const backend_op *op) {
+    return op->whole ? op->whole : op;
+}
 
 /* Where and with whom a group opens. */
 typedef struct backend_place {

@@ -36,22 +36,12 @@ static void part_of(const group_call *call, int lanes, int lane, size_t *begin, 
     *end = last < call->count ? last : call->count;
 }
 
-/* The steps' own calls are compared, not the call: what they do not show of it, their tag does. */
-static uint64_t tag_for(const group_call *call) {
-    const uint64_t shown[] = {call->kind, call->dtype, call->op, (uint64_t)call->root, call->count, call->tag};
-    uint64_t tag = 0;
-    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++)
-        tag = (tag ^ shown[i]) * UINT64_C(0x9e3779b97f4a7c15) ^ tag >> 29;
-    return tag;
-}
-
 static group_call part_call(const group_call *call, int lanes, int lane) {
     group_call part = *call;
     size_t begin = 0, end = 0;
     part_of(call, lanes, lane, &begin, &end);
     part.data = call->data ? (char *)call->data + begin * ls_dtype_size(call->dtype) : NULL;
     part.count = end - begin;
-    part.tag = tag_for(call);
     return part;
 }
 
@@ -87,7 +77,6 @@ static void plan_all_reduce(const hosts_place *place, const group_call *call, ho
     const int lanes = lanes_for(place, call);
     group_call sum = *call;
     sum.op = op_between(call);
-    sum.tag = tag_for(call);
     if (place->local_size > 1) add(steps, HOSTS_WITHIN, &sum);
     if (place->index < lanes) {
         group_call part = part_call(call, lanes, place->index);
@@ -106,7 +95,6 @@ static void plan_broadcast(const hosts_place *place, const group_call *call, hos
     if (is_at_home && place->local_size > 1) {
         group_call home = *call;
         home.root = place->index_of[call->root];
-        home.tag = tag_for(call);
         add(steps, HOSTS_WITHIN, &home);
     }
     if (place->index < lanes) {
@@ -145,8 +133,7 @@ static hosts_step *move(chunk *c, hosts_where where, group_kind kind, size_t cou
                              .op = op_between(c->call),
                              .count = count,
                              .send = c->at,
-                             .data = c->halves[c->free],
-                             .tag = tag_for(c->call)};
+                             .data = c->halves[c->free]};
     add(c->steps, where, &call);
     c->at = call.data;
     c->free = 1 - c->free;

@@ -32,7 +32,7 @@ typedef struct shm_slot {
     _Alignas(2 * SHM_LINE) _Atomic uint64_t number;
     uint64_t tag;
     uint64_t count;
-    uint32_t what; /* kind, dtype and op, a byte each; and whether the payload is the data */
+    uint32_t what; /* kind, dtype and op, a byte each; whether the payload is the data; 7 bits of the number posted */
     uint32_t root;
     unsigned char payload[SHM_SLOT_PAYLOAD_BYTES]; /* begins on the first line: small data travels with the call */
 } shm_slot;

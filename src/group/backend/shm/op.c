@@ -40,12 +40,17 @@ static bool is_better_in_place(const shm_group *shm, const backend_op *op) {
     return op->bytes * (size_t)shm->world_size > 2 * small;
 }
 
-static uint32_t pack(const group_call *call) {
-    return (uint32_t)call->kind | (uint32_t)call->dtype << 8 | (uint32_t)call->op << 16;
-}
-
-/* Beside these in `what`, not part of the call: the payload is the data, not its place. */
+/* Beside kind, dtype and op in `what`: the payload is the data, not its place; and the end of the number under which the call
+ * was posted, enough to tell a rank that is ahead. */
 #define WITH_DATA (UINT32_C(1) << 24)
+#define NUMBER_SHIFT 25
+#define NUMBERS 128
+
+static uint32_t pack(const backend_op *posted) {
+    const group_call *call = &posted->call;
+    return (uint32_t)call->kind | (uint32_t)call->dtype << 8 | (uint32_t)call->op << 16 |
+           (uint32_t)(posted->number % NUMBERS) << NUMBER_SHIFT;
+}
 
 bool shm_slot_has_place(const shm_slot *slot) {
     shm_place place;
@@ -53,15 +58,19 @@ bool shm_slot_has_place(const shm_slot *slot) {
     return !(slot->what & WITH_DATA) && place.memory != 0;
 }
 
-/* The call as it stands in a slot. */
-static group_call unpack(const shm_slot *slot, const char *name) {
-    return (group_call){.kind = (group_kind)(slot->what & 0xff),
-                        .dtype = (ls_dtype)(slot->what >> 8 & 0xff),
-                        .op = (ls_op)(slot->what >> 16 & 0xff),
-                        .root = (int)slot->root,
-                        .count = slot->count,
-                        .tag = slot->tag,
-                        .name = name};
+/* What stands in the slot of a rank: its number is the one next to ours that ends like this. */
+static rank_call unpack(const shm_group *shm, int rank, const backend_op *op) {
+    const shm_slot *slot = shm_slot_of(shm, rank, op->number);
+    const uint64_t own = op_posted(op)->number, ahead = ((slot->what >> NUMBER_SHIFT) - own) % NUMBERS;
+    return (rank_call){.rank = shm_name(shm, rank),
+                       .number = own + ahead - (ahead < NUMBERS / 2 ? 0 : NUMBERS),
+                       .call = {.kind = (group_kind)(slot->what & 0xff),
+                                .dtype = (ls_dtype)(slot->what >> 8 & 0xff),
+                                .op = (ls_op)(slot->what >> 16 & 0xff),
+                                .root = (int)slot->root,
+                                .count = slot->count,
+                                .tag = slot->tag,
+                                .name = shm->boards[rank]->names[op->number % 2]}};
 }
 
 static void publish_counts(const shm_group *shm, const backend_op *op, unsigned char *payload) {
@@ -81,13 +90,14 @@ void shm_start(void *state, backend_op *op) {
     shm_slot *slot = shm_slot_of(shm, shm->rank, op->number);
     s->phase = SHM_MEETING;
     s->peer = 0;
-    slot->tag = op->call.tag;
-    slot->count = op->call.count;
-    slot->what = pack(&op->call);
-    slot->root = (uint32_t)op->call.root;
-    if (op->call.tag) {
+    const backend_op *posted = op_posted(op);
+    slot->tag = posted->call.tag;
+    slot->count = posted->call.count;
+    slot->what = pack(posted);
+    slot->root = (uint32_t)posted->call.root;
+    if (posted->call.tag) {
         char *name = shm_own_board(shm)->names[op->number % 2];
-        snprintf(name, SHM_NAME_BYTES, "%s", op->call.name ? op->call.name : "");
+        snprintf(name, SHM_NAME_BYTES, "%s", posted->call.name ? posted->call.name : "");
     }
     s->memory = NULL;
     if (!fits(shm, op) || is_better_in_place(shm, op)) {
@@ -118,14 +128,8 @@ static backend_progress mismatch(const shm_group *shm, backend_op *op) {
     const shm_slot *first = shm_slot_of(shm, 0, op->number);
     int other = 1;
     while (other < shm->world_size - 1 && are_alike(first, shm_slot_of(shm, other, op->number))) other++;
-    const group_call ours = unpack(first, shm->boards[0]->names[op->number % 2]);
-    const group_call theirs = unpack(shm_slot_of(shm, other, op->number), shm->boards[other]->names[op->number % 2]);
-    char ours_text[CALL_TEXT_BYTES], theirs_text[CALL_TEXT_BYTES];
-    op->status =
-        ls_fail(LS_ERR_MISMATCH,
-                "rank %d called %s, rank %d %s, operation %" PRIu64 "; all ranks have to call alike, in the same order",
-                shm_name(shm, 0), call_describe(&ours, ours_text), shm_name(shm, other),
-                call_describe(&theirs, theirs_text), op->whole ? op->whole->number : op->number);
+    const rank_call called = unpack(shm, 0, op), other_called = unpack(shm, other, op);
+    op->status = calls_differ(&called, &other_called);
     return BACKEND_FAILED;
 }
 

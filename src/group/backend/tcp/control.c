@@ -77,8 +77,8 @@ static void distrust(tcp_group *tcp, int rank) {
     tcp_peer *peer = &tcp->peers[rank];
     char who[TCP_WHO_BYTES];
     ls_fail(LS_ERR_FORMAT,
-            "rank %d: %s sent a note that makes no sense; do all ranks run the same version of Lockstep?", tcp->rank,
-            tcp_who(tcp, rank, who));
+            "rank %d: %s sent a note that makes no sense; do all ranks run the same version of Lockstep?",
+            tcp_name(tcp, tcp->rank), tcp_who(tcp, rank, who));
     ls_error_capture(&peer->why, LS_ERR_FORMAT);
     peer->standing = TCP_HAS_LOST;
     tcp->has_lost_peer = true;
@@ -96,7 +96,7 @@ static bool take(tcp_group *tcp, int rank, const tcp_note *note, const char *tex
     case TCP_CALLS:
         peer->called[note->number % 2] = note->number;
         peer->calls[note->number % 2] = note->call;
-        if (note->number > peer->heard) peer->heard = note->number;
+        if (note->call.number > peer->heard) peer->heard = note->call.number;
         return true;
     case TCP_OFFERS:
     case TCP_SEES:

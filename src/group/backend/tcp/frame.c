@@ -11,9 +11,12 @@
 _Static_assert(sizeof(tcp_call) == 64 && sizeof(tcp_head) == 88 && sizeof(tcp_letter) == 24 && sizeof(tcp_note) == 88,
                "frames travel as they lie in memory");
 
-tcp_call tcp_call_pack(const group_call *call) {
+tcp_call tcp_call_pack(const backend_op *op) {
+    const backend_op *posted = op_posted(op);
+    const group_call *call = &posted->call;
     tcp_call packed = {.tag = call->tag,
                        .count = call->count,
+                       .number = posted->number,
                        .what = (uint32_t)call->kind | (uint32_t)call->dtype << 8 | (uint32_t)call->op << 16,
                        .root = call->root};
     if (call->tag && call->name) snprintf(packed.name, sizeof packed.name, "%s", call->name);
@@ -31,7 +34,8 @@ group_call tcp_call_unpack(const tcp_call *packed) {
 }
 
 bool tcp_calls_are_alike(const tcp_call *a, const tcp_call *b) {
-    return a->tag == b->tag && a->count == b->count && a->what == b->what && a->root == b->root;
+    return a->tag == b->tag && a->count == b->count && a->what == b->what && a->root == b->root &&
+           a->number == b->number;
 }
 
 tcp_head tcp_head_make(uint64_t operation, uint64_t chunk, size_t bytes, const tcp_call *call) {

@@ -12,19 +12,20 @@
 #include "group/backend.h"
 
 #define TCP_CHUNK_BYTES (UINT32_C(256) << 10) /* the most behind one head */
-#define TCP_NAME_BYTES 40
+#define TCP_NAME_BYTES 32
 
 /* --- calls ------------------------------------------------------------------------------------------------------------- */
 
-/* What ranks compare. */
+/* What ranks compare: what was posted, of which the operation here may be a step. */
 typedef struct tcp_call {
     uint64_t tag, count;
     uint32_t what; /* kind, dtype and op, a byte each */
     int32_t root;
+    uint64_t number;           /* among the operations that are posted; 0: a message */
     char name[TCP_NAME_BYTES]; /* for messages alone: not compared */
 } tcp_call;
 
-tcp_call tcp_call_pack(const group_call *call);
+tcp_call tcp_call_pack(const backend_op *op);
 /* `packed` has to outlive the result, which refers to its name. */
 group_call tcp_call_unpack(const tcp_call *packed);
 bool tcp_calls_are_alike(const tcp_call *a, const tcp_call *b);

@@ -27,7 +27,7 @@ static void restart(tcp_flow *flow) {
 
 void tcp_lanes_begin(tcp_group *tcp, const backend_op *op) {
     tcp->operation = op->number;
-    tcp->call = tcp_call_pack(&op->call);
+    tcp->call = tcp_call_pack(op);
     tcp->past[op->number % TCP_PAST_CALLS] = tcp->call;
     tcp->unsent = tcp->unreceived = 0;
     for (int rank = 0; rank < tcp->world_size; rank++) {
@@ -134,20 +134,11 @@ void tcp_lanes_send(tcp_group *tcp, bool *moved) {
 
 /* --- judging ----------------------------------------------------------------------------------------------------------- */
 
-ls_status tcp_calls_differ(int rank, const tcp_call *call, int other_rank, const tcp_call *other, uint64_t number) {
-    const group_call first = tcp_call_unpack(call), second = tcp_call_unpack(other);
-    char first_text[CALL_TEXT_BYTES], second_text[CALL_TEXT_BYTES];
-    return ls_fail(LS_ERR_MISMATCH,
-                   "rank %d called %s, rank %d %s, operation %" PRIu64
-                   "; all ranks have to call alike, in the same order",
-                   rank, call_describe(&first, first_text), other_rank, call_describe(&second, second_text), number);
-}
-
-/* Lower ranks are named first, so that two ranks that differ say the same. */
-static ls_status differ(const tcp_group *tcp, int rank, uint64_t number, const tcp_call *ours, const tcp_call *theirs) {
-    const int own_name = tcp_name(tcp, tcp->rank), name = tcp_name(tcp, rank);
-    if (name < own_name) return tcp_calls_differ(name, theirs, own_name, ours, number);
-    return tcp_calls_differ(own_name, ours, name, theirs, number);
+ls_status tcp_calls_differ(const tcp_group *tcp, int rank, const tcp_call *call, int other_rank,
+                           const tcp_call *other) {
+    const rank_call one = {tcp_name(tcp, rank), call->number, tcp_call_unpack(call)};
+    const rank_call another = {tcp_name(tcp, other_rank), other->number, tcp_call_unpack(other)};
+    return calls_differ(&one, &another);
 }
 
 /* A chunk of an operation that is complete here: the peer sent what our call had no use for. */
@@ -155,17 +146,17 @@ static ls_status stale(const tcp_group *tcp, int rank, const tcp_head *head) {
     char who[TCP_WHO_BYTES];
     const tcp_call *ours = &tcp->past[head->operation % TCP_PAST_CALLS];
     if (tcp->operation - head->operation < TCP_PAST_CALLS && !tcp_calls_are_alike(ours, &head->call))
-        return differ(tcp, rank, head->operation, ours, &head->call);
+        return tcp_calls_differ(tcp, tcp->rank, ours, rank, &head->call);
     return ls_fail(LS_ERR_FORMAT,
                    "rank %d: %s sent data of operation %" PRIu64 ", of which there is nothing left to receive; do all "
                    "ranks run the same version of Lockstep?",
-                   tcp->rank, tcp_who(tcp, rank, who), head->operation);
+                   tcp_name(tcp, tcp->rank), tcp_who(tcp, rank, who), head->call.number);
 }
 
 static ls_status unsound(const tcp_group *tcp, int rank, const char *what) {
     char who[TCP_WHO_BYTES];
-    return ls_fail(LS_ERR_FORMAT, "rank %d: %s sent %s; do all ranks run the same version of Lockstep?", tcp->rank,
-                   tcp_who(tcp, rank, who), what);
+    return ls_fail(LS_ERR_FORMAT, "rank %d: %s sent %s; do all ranks run the same version of Lockstep?",
+                   tcp_name(tcp, tcp->rank), tcp_who(tcp, rank, who), what);
 }
 
 /* Whose chunk comes next; NULL: not yet ours to take. */
@@ -174,11 +165,11 @@ static ls_status judge(tcp_group *tcp, int rank, const tcp_receiver *receiver, c
     tcp_peer *peer = &tcp->peers[rank];
     *piece = NULL;
     if (!tcp_head_is_sound(head)) return unsound(tcp, rank, "what is no data of a collective");
-    if (head->operation > peer->heard) peer->heard = head->operation;
+    if (head->call.number > peer->heard) peer->heard = head->call.number;
     if (head->operation > tcp->operation) return LS_OK;
     if (head->operation < tcp->operation) return stale(tcp, rank, head);
     if (!tcp_calls_are_alike(&tcp->call, &head->call))
-        return differ(tcp, rank, tcp->operation, &tcp->call, &head->call);
+        return tcp_calls_differ(tcp, tcp->rank, &tcp->call, rank, &head->call);
     if (head->chunk != receiver->next) return unsound(tcp, rank, "data out of order");
     *piece = find(&peer->from, head->chunk);
     if (*piece && head->bytes != chunk_bytes(*piece, head->chunk))

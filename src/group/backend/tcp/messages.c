@@ -85,7 +85,7 @@ static backend_progress offer_message(tcp_group *tcp, const backend_op *op, mess
     tcp_mail *mail = &tcp->peers[m->peer].mail;
     if (mail->offered != m->id || mail->offered - mail->seen >= TCP_MOST_OFFERS) return BACKEND_PENDING;
     tcp_note note = tcp_note_make(TCP_OFFERS, m->id);
-    note.call = tcp_call_pack(&op->call);
+    note.call = tcp_call_pack(op);
     note.call.name[0] = '\0';
     tcp_control_say(tcp, m->peer, &note, NULL);
     mail->offered++;

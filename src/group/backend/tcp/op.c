@@ -87,7 +87,7 @@ static const tcp_call *call_of(const tcp_group *tcp, int rank) {
 static ls_status compare(const tcp_group *tcp) {
     for (int rank = 1; rank < tcp->world_size; rank++)
         if (!tcp_calls_are_alike(call_of(tcp, 0), call_of(tcp, rank)))
-            return tcp_calls_differ(0, call_of(tcp, 0), rank, call_of(tcp, rank), tcp->operation);
+            return tcp_calls_differ(tcp, 0, call_of(tcp, 0), rank, call_of(tcp, rank));
     return LS_OK;
 }
 

@@ -111,7 +111,7 @@ typedef struct tcp_peer {
     tcp_standing standing;
     ls_error why;
     uint64_t done;  /* TCP_HAS_LOST: the last operation it had done */
-    uint64_t heard; /* the last operation that it is known to have begun */
+    uint64_t heard; /* the last operation of those posted that it is known to have begun */
     uint64_t called
         [2]; /* of TCP_CALLS: operation n and its call are at n % 2, since a peer that has ours may be one ahead */
     tcp_call calls[2];
@@ -195,7 +195,7 @@ bool tcp_lanes_have_ended(const tcp_group *tcp, int peer);
 /* The transport between the ranks of the group. */
 void tcp_transport_init(tcp_group *tcp);
 /* Fails: two ranks called different things. */
-ls_status tcp_calls_differ(int rank, const tcp_call *call, int other_rank, const tcp_call *other, uint64_t number);
+ls_status tcp_calls_differ(const tcp_group *tcp, int rank, const tcp_call *call, int other_rank, const tcp_call *other);
 
 /* control.c */
 void tcp_control_say(tcp_group *tcp, int rank, const tcp_note *note, const char *text);
