@@ -1,0 +1,20 @@
+#!/bin/sh
+# Ranks that share hosts call different things: all ranks name both calls as they were made, not the steps that they became.
+set -u
+. "$1/tests/hosts/network.sh"
+hosts 2
+
+call() { # WHICH SENTENCE
+    rm -f "$folder"/rank.* "$folder"/code.*
+    ranks "1 1 2 2" "$build/tests/worker_mismatch" "$1"
+    finish 60
+    for rank in 0 1 2 3; do
+        grep -Eq "^$2; all ranks have to call alike" "$folder/rank.$rank" || { wrong "$1: rank $rank does not say \"$2\""; return; }
+    done
+}
+
+build=$2
+call within "rank 0 called all-reduce of 12 f32 sum, rank 1 all-reduce of 10 f32 sum, operation 2"
+call between "rank [01] called reduce of 8 f32 sum to rank 1, rank [23] all-reduce of 16 f16 average, operation 2"
+call order "rank 2 called all-reduce of 4 f32 max, operation 3, rank 3 all-reduce of 4 f32 max, operation 2"
+exit $result
