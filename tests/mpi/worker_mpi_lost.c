@@ -1,4 +1,5 @@
-/* Ranks over MPI that do not do as the others, as part.h runs it. */
+/* Ranks over MPI that do not do as the others, as part.h runs it. What MPI has begun of a lost group's operation it may still
+ * do, so buffers are static. */
 #include "group/post.h"
 #include "mpi/part.h"
 
@@ -9,7 +10,7 @@
 /* A message of another length; one to a rank that has left, and one from anyone when all have. */
 static void check_lost_messages(void) {
     ls_group *group = open_group(0), *second = open_group(0), *third = open_group(0);
-    int64_t values[2] = {0};
+    static int64_t values[2] = {0};
     if (rank == 0)
         MUST(ls_group_send(group, values, 1, LS_I64, 1, 3, NULL) == LS_OK);
     else if (rank == 1)
@@ -29,7 +30,7 @@ static void check_lost_messages(void) {
 
 static void check_mismatch(void) {
     ls_group *group = open_group(0);
-    float values[8] = {0};
+    static float values[8] = {0};
     MUST(ls_group_barrier(group, NULL) == LS_OK);
     const ls_status status = rank == 1 ? ls_group_all_reduce(group, values, 8, LS_F32, LS_SUM, NULL)
                                        : ls_group_broadcast(group, values, 7, LS_F32, 0, NULL);
@@ -41,7 +42,7 @@ static void check_mismatch(void) {
 
 static void check_mismatched_tags(void) {
     ls_group *group = open_group(0);
-    float value = 0;
+    static float value;
     const group_call call = {.kind = GROUP_ALL_REDUCE,
                              .dtype = LS_F32,
                              .count = 1,
@@ -56,7 +57,7 @@ static void check_mismatched_tags(void) {
 /* Rank 0 sends rank 2 less than that expects: all ranks learn it. */
 static void check_uneven(void) {
     ls_group *group = open_group(0);
-    uint8_t send[8] = {0}, receive[8] = {0};
+    static uint8_t send[8] = {0}, receive[8] = {0};
     const size_t one[] = {1, 1, 1}, two[] = {2, 1, 1};
     const ls_status status = ls_group_all_to_all_uneven(group, send, one, receive, rank == 2 ? two : one, LS_U8, NULL);
     const char *sentence = "rank 0 sends 1 elements to rank 2, which expects 2 of it";
@@ -169,8 +170,8 @@ static void check_exit(void) {
 /* Of two groups, which lack another rank each, every rank that waits writes a file. */
 static void check_flight(void) {
     ls_group *first = open_group(500), *second = open_group(500);
-    float narrow[10] = {0};
-    double wide[20] = {0};
+    static float narrow[10] = {0};
+    static double wide[20] = {0};
     MUST(ls_group_barrier(second, NULL) == LS_OK);
     if (rank != 1)
         MUST_FAIL(ls_group_all_reduce(first, narrow, 10, LS_F32, LS_SUM, NULL), LS_ERR_ABORTED, "operation 1, all-red");
