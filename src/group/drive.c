@@ -129,7 +129,6 @@ static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_stat
     const bool may_spin = !yields || group->progress_may_spin;
     if (may_spin && now_ns - waited->since_ns < spin_ns_for(op)) return BACKEND_PENDING;
 
-    if (flight_is_wanted(&group->flight)) flight_write(group);
     if (now_ns >= limit_of(group, op)) return judge(group, op, time_limit_reached(group, op));
     const uint32_t bell = group->backend->bell(group->state);
     /* After the bell was read: a message rings it. */

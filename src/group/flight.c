@@ -1,7 +1,7 @@
 /* flight.c: keeping operations, and writing them in the fields that PyTorch's flight recorder has, so that tools read both.
  *
- * Keeping one costs a cache line and no clock. The handler of SIGUSR2 only counts (base/live.h); whoever drives a group and
- * waits looks at the count, so a rank that is stuck in an operation writes within a moment.                           */
+ * Keeping one costs a cache line and no clock. The handler of SIGUSR2 only counts (base/live.h). A thread for each group looks
+ * at the count, so that also a rank that is stuck in its own code says where it is: it is the one the others wait for.  */
 #include "group/flight.h"
 
 #include "base/clock.h"
@@ -20,15 +20,19 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define FLIGHT_FOLDER "LOCKSTEP_FLIGHT_DIR"
+/* How soon a signal is answered. */
+#define LOOK_NS (50 * LS_NS_PER_MS)
+
 ls_status flight_open(flight_recorder *recorder) {
     recorder->entries = ls_alloc_array(FLIGHT_ENTRIES, sizeof *recorder->entries);
     if (!recorder->entries) return LS_ERR_MEMORY;
-    if (ls_env_text("LOCKSTEP_FLIGHT_DIR")) ls_live_watch_signal();
-    recorder->signalled = ls_live_signals();
+    ls_mutex_init(&recorder->writing);
     return LS_OK;
 }
 
 void flight_close(flight_recorder *recorder) {
+    if (recorder->entries) ls_mutex_destroy(&recorder->writing);
     ls_free(recorder->entries);
 }
 
@@ -68,12 +72,6 @@ void flight_end(flight_recorder *recorder, uint64_t record, int64_t started_ns, 
     set(&entry->ended_ns, ended_ns);
     atomic_store_explicit(&entry->what, what | (uint32_t)(is_done ? FLIGHT_COMPLETED : FLIGHT_FAILED) << 24,
                           memory_order_relaxed);
-}
-
-bool flight_is_wanted(flight_recorder *recorder) {
-    const uint32_t now = ls_live_signals(), before = recorder->signalled;
-    recorder->signalled = now;
-    return now != before;
 }
 
 /* --- the file ----------------------------------------------------------------------------------------------------------- */
@@ -185,7 +183,7 @@ static ls_status write_file(const char *path, const flight_text *file) {
 }
 
 void flight_write(ls_group *group) {
-    const char *folder = ls_env_text("LOCKSTEP_FLIGHT_DIR");
+    const char *folder = ls_env_text(FLIGHT_FOLDER);
     if (!folder || !group->flight.entries) return;
     ls_error last, failure = {.status = LS_OK};
     /* The caller's last error is what it was, whatever fails here. */
@@ -194,6 +192,7 @@ void flight_write(ls_group *group) {
     /* The ring and at most as many of the queue, of some 700 bytes each. */
     flight_text file = {.bytes = (size_t)2 * FLIGHT_ENTRIES * 700, .wall_ns = wall_distance()};
     char path[512], escaped[2 * LS_ERROR_TEXT_BYTES];
+    ls_mutex_lock(&group->flight.writing);
     file.text = ls_alloc_raw(file.bytes);
     if (file.text) {
         name_file(group, folder, path, sizeof path);
@@ -206,6 +205,33 @@ void flight_write(ls_group *group) {
         if (write_file(path, &file) != LS_OK)
             ls_log(LS_LOG_WARNING, "the flight recorder's file was not written: %s", ls_last_error());
     }
+    ls_mutex_unlock(&group->flight.writing);
     ls_free(file.text);
     ls_error_raise(&last);
+}
+
+/* --- SIGUSR2 ------------------------------------------------------------------------------------------------------------ */
+
+static void watch(void *argument) {
+    ls_group *group = argument;
+    flight_recorder *recorder = &group->flight;
+    while (!atomic_load_explicit(&recorder->ending, memory_order_acquire)) {
+        const uint32_t signals = ls_live_signals();
+        if (signals != recorder->signalled) flight_write(group);
+        recorder->signalled = signals;
+        ls_word_wait(&recorder->ending, 0, ls_now_ns() + LOOK_NS);
+    }
+}
+
+void flight_watch(ls_group *group) {
+    if (!ls_env_text(FLIGHT_FOLDER)) return;
+    ls_live_watch_signal();
+    group->flight.signalled = ls_live_signals();
+    if (ls_thread_start(&group->flight.watcher, "ls-flight", watch, group) != LS_OK)
+        ls_log(LS_LOG_WARNING, "SIGUSR2 will not have the flight recorder written: %s", ls_last_error());
+}
+
+void flight_unwatch(flight_recorder *recorder) {
+    ls_word_advance(&recorder->ending);
+    ls_thread_join(&recorder->watcher);
 }

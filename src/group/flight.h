@@ -3,6 +3,8 @@
 #ifndef LS_GROUP_FLIGHT_H
 #define LS_GROUP_FLIGHT_H
 
+#include "base/thread.h"
+#include "base/wait.h"
 #include "group/backend.h"
 
 #define FLIGHT_ENTRIES 2000
@@ -22,7 +24,10 @@ typedef struct flight_entry {
 typedef struct flight_recorder {
     flight_entry *entries; /* [FLIGHT_ENTRIES], by record modulo their number */
     _Atomic uint64_t recorded;
-    uint32_t signalled; /* SIGUSR2 answered so far; the driver's */
+    ls_mutex writing; /* the file: one writer at a time; before the group's lock */
+    ls_thread watcher;
+    ls_word ending;     /* of the watcher */
+    uint32_t signalled; /* SIGUSR2 answered so far; the watcher's */
 } flight_recorder;
 
 /* NULL entries: memory was refused. */
@@ -38,7 +43,9 @@ void flight_end(flight_recorder *recorder, uint64_t record, int64_t started_ns, 
 /* Writes the group's file, if a folder is named. What fails is logged: the failure that led here matters more. */
 void flight_write(ls_group *group);
 
-/* SIGUSR2 came since this was asked last; the driver asks when it has time. */
-bool flight_is_wanted(flight_recorder *recorder);
+/* Where a folder is named: until `flight_unwatch`, SIGUSR2 has the file written, whatever the rank is at. That it cannot is
+ * logged. */
+void flight_watch(ls_group *group);
+void flight_unwatch(flight_recorder *recorder);
 
 #endif

@@ -154,6 +154,7 @@ ls_status group_open_state(ls_group *group, const char *stale_prefix, const grou
     const int spare = group->backend->spare_processors(group->state);
     group->may_spin = spare >= 0;
     group->progress_may_spin = spare > 0;
+    if (group->backend->reach != LS_REACH_SELF) flight_watch(group);
     return LS_OK;
 }
 
@@ -269,6 +270,7 @@ static void take_over(ls_group *group) {
 
 static void close_for_good(ls_group *group) {
     static const ls_error leaving = {.status = LS_OK};
+    flight_unwatch(&group->flight);
     /* Later waits of this rank on work of the group end like this; the peers are told that we left. */
     if (keep_failure(group, ls_fail(LS_ERR_ABORTED, "rank %d closed the group", group->rank))) {
         group->backend->leave(group->state, &leaving);

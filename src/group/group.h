@@ -90,7 +90,7 @@ struct ls_group {
     ls_work *mail;          /* begun: the driver's */
     _Atomic int mail_count; /* both */
 
-    flight_recorder flight; /* written by the driver */
+    flight_recorder flight; /* operations are written by the driver */
 
     _Atomic uint64_t next_lane;
     _Atomic uint64_t monitored; /* barriers so far, the same on all ranks */
