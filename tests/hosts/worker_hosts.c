@@ -1,13 +1,14 @@
-/* A rank that runs all-reduces until something fails or SECONDS have passed: worker_hosts BYTES SECONDS TIMEOUT_MS
+/* A rank that runs all-reduces until something fails or SECONDS have passed: worker_hosts BYTES SECONDS TIMEOUT_MS [STOPS]
  *
- * LOCKSTEP_TEST_KILL as in support/faults.h. Says "ready" after the first, and at its end "done" or what failed. Exit codes: 0, 3 after a failure, 4 when a sum is
- * wrong. */
+ * LOCKSTEP_TEST_KILL as in support/faults.h. Rank STOPS stops itself after the first, in no call. Says "ready" after the
+ * first, and at its end "done" or what failed. Exit codes: 0, 3 after a failure, 4 when a sum is wrong. */
 #include "support/faults.h"
 
 #include "base/clock.h"
 
 #include <lockstep/group.h>
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,7 +25,8 @@ static bool sums_are_right(const int32_t *data, size_t count, int ranks) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4) return 2;
+    if (argc != 4 && argc != 5) return 2;
+    const int stops = argc == 5 ? atoi(argv[4]) : -1;
     ls_kill_at_point_from_environment();
     const size_t count = strtoull(argv[1], NULL, 10) / sizeof(int32_t);
     const ls_group_options options = {.timeout_ms = strtoll(argv[3], NULL, 10)};
@@ -43,6 +45,7 @@ int main(int argc, char **argv) {
         /* Rank 0's clock ends the job. */
         go_on = ls_now_ns() < end_ns;
         if (ls_group_broadcast(group, &go_on, 1, LS_I32, 0, NULL) != LS_OK) return report("error");
+        if (round == 0 && ls_group_rank(group) == stops) raise(SIGSTOP);
     }
     printf("done\n");
     ls_group_close(&group);
