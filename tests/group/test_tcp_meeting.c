@@ -1,21 +1,15 @@
 /* test_tcp_meeting.c: ranks meet over tcp: with a fault at every call, with strangers at the door, with addresses that lead
  * elsewhere. */
-#include "group/tcp_ranks.h"
+#include "group/tcp_strangers.h"
 #include "support/faults.h"
 
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/wait.h"
-#include "group/backend/tcp/meeting.h"
 #include "store/prove.h"
 
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 /* --- faults ----------------------------------------------------------------------------------------------------------- */
 
@@ -108,40 +102,7 @@ static void looks_for_failures_grow_rare_and_end_at_the_deadline(void **state) {
 
 /* --- strangers -------------------------------------------------------------------------------------------------------- */
 
-#define PREFIX "lockstep/group/1"
 enum { SILENT_ONES = 2000 };
-
-static tcp_card read_card(const ls_rank *rank, const char *key) {
-    tcp_card card;
-    size_t bytes = 0;
-    assert_ok(ls_store_get(rank->store, key, &card, sizeof card, &bytes, 60000));
-    assert_int_equal(bytes, sizeof card);
-    return card;
-}
-
-static int knock(const tcp_card *card) {
-    store_address address;
-    tcp_place_unpack(&card->places[0], &address);
-    const int made = socket(address.socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(made, (const struct sockaddr *)&address.socket, address.bytes), 0);
-    return made;
-}
-
-/* Until the other side hangs up. */
-static void assert_turned_away(int stranger) {
-    char bytes[4096];
-    ssize_t count = 0;
-    struct pollfd polled = {.fd = stranger, .events = POLLIN};
-    do {
-        assert_int_equal(ls_descriptors_wait(&polled, 1, ls_now_ns() + 20 * LS_NS_PER_S), 1);
-        count = recv(stranger, bytes, sizeof bytes, 0);
-    } while (count > 0);
-    close(stranger);
-}
-
-static void say(int stranger, const void *bytes, size_t count) {
-    assert_int_equal(send(stranger, bytes, count, MSG_NOSIGNAL), (ssize_t)count);
-}
 
 static void babble(const tcp_card *card) {
     static const char request[] =
@@ -153,8 +114,8 @@ static void babble(const tcp_card *card) {
     say(reader, request, sizeof request - 1);
     memset(noise, 0xff, sizeof noise);
     say(loud, noise, sizeof noise);
-    assert_turned_away(reader);
-    assert_turned_away(loud);
+    assert_true(is_turned_away(reader));
+    assert_true(is_turned_away(loud));
 }
 
 /* Ours, but of another job, and what one said that was let in. */
@@ -167,10 +128,10 @@ static void pretend(const tcp_card *card) {
         assert_int_equal(recv(stranger, &greeting, sizeof greeting, MSG_WAITALL), sizeof greeting);
         assert_ok(store_handshake_answer(&other, &greeting, 1, channel, &hello));
         say(stranger, &hello, sizeof hello);
-        assert_turned_away(stranger);
+        assert_true(is_turned_away(stranger));
         const int replayer = knock(card);
         say(replayer, &hello, sizeof hello);
-        assert_turned_away(replayer);
+        assert_true(is_turned_away(replayer));
     }
 }
 
@@ -188,8 +149,7 @@ static void come_after_strangers(const ls_rank *rank) {
     int silent[SILENT_ONES];
     const int64_t start_ns = ls_now_ns();
     if (rank->rank == 1) {
-        tcp_card card = read_card(rank, PREFIX "/card0/0");
-        assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &card, sizeof card));
+        const tcp_card card = hand_in_card(rank);
         const int before = ls_count_entries("/proc/self/fd");
         for (int i = 0; i < SILENT_ONES; i++) silent[i] = knock(&card);
         /* However many come, few are let in at a time. */
@@ -212,46 +172,48 @@ static void strangers_are_turned_away_and_delay_nobody(void **state) {
     run_ranks(2, come_after_strangers, NULL);
 }
 
-/* One who knows the secret, but is no rank that has to connect: rank 0 itself, or none. */
-static void pretend_to_be_a_rank(const ls_rank *rank) {
+/* What one claims who knows the secret. */
+typedef struct claim {
+    const char *prefix; /* of the group that it belongs to */
+    int host;           /* the rank that it looked for; it is rank 0 that it has found */
+    int rank, channel;
+    ls_status answer;
+} claim;
+
+/* Ended by one without a prefix. */
+static void claim_in_vain(const ls_rank *rank) {
     if (rank->rank == 1) {
-        tcp_card card = read_card(rank, PREFIX "/card0/0");
-        assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &card, sizeof card));
-        store_credentials credentials = {.secret_bytes = 0};
-        size_t bytes = 0;
-        assert_ok(ls_store_get(rank->store, PREFIX "/secret", credentials.secret, 32, &bytes, 60000));
-        credentials.secret_bytes = bytes;
-        tcp_credentials_bind(&credentials, PREFIX, 0);
-        static const int claims[][2] = {{0, 0}, {-1, 0}, {2, 0}, {1, -1}, {1, 99}};
-        for (int i = 0; i < 5; i++) {
+        const tcp_card card = hand_in_card(rank);
+        for (const claim *claimed = rank->argument; claimed->prefix; claimed++) {
+            const store_credentials credentials = learn_credentials(rank, claimed->prefix, claimed->host);
             const int stranger = knock(&card);
-            const ls_status status =
-                store_prove(stranger, &credentials, claims[i][0], claims[i][1], ls_now_ns() + 20 * LS_NS_PER_S);
-            assert_int_equal(status, LS_ERR_PEER_LOST);
-            close(stranger);
+            assert_int_equal(
+                store_prove(stranger, &credentials, claimed->rank, claimed->channel, ls_now_ns() + 20 * LS_NS_PER_S),
+                claimed->answer);
+            assert_true(is_turned_away(stranger));
         }
     }
-    ls_group *group = open_tcp(rank);
-    assert_ok(ls_group_barrier(group, NULL));
-    ls_group_close(&group);
+    open_and_count(rank);
 }
 
+/* Rank 0 itself, or none. */
 static void who_knows_the_secret_but_is_no_awaited_rank_is_turned_away(void **state) {
     (void)state;
-    run_ranks(2, pretend_to_be_a_rank, NULL);
+    claim claims[] = {{PREFIX, 0, 0, 0, LS_ERR_PEER_LOST},  {PREFIX, 0, -1, 0, LS_ERR_PEER_LOST},
+                      {PREFIX, 0, 2, 0, LS_ERR_PEER_LOST},  {PREFIX, 0, 1, -1, LS_ERR_PEER_LOST},
+                      {PREFIX, 0, 1, 99, LS_ERR_PEER_LOST}, {.prefix = NULL}};
+    run_ranks(2, claim_in_vain, claims);
+}
+
+/* It would be welcome, had it looked for rank 0 of this group. */
+static void who_proves_for_another_group_or_another_rank_is_turned_away(void **state) {
+    (void)state;
+    claim claims[] = {
+        {"lockstep/group/2", 0, 1, 0, LS_ERR_ENVIRONMENT}, {PREFIX, 1, 1, 0, LS_ERR_ENVIRONMENT}, {.prefix = NULL}};
+    run_ranks(2, claim_in_vain, claims);
 }
 
 /* --- addresses -------------------------------------------------------------------------------------------------------- */
-
-static int listen_somewhere(tcp_place *place) {
-    store_address address = {.bytes = sizeof(struct sockaddr_in)};
-    *(struct sockaddr_in *)&address.socket =
-        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int listener = -1;
-    assert_ok(store_address_listen(&address, &listener));
-    tcp_place_pack(&address, place);
-    return listener;
-}
 
 /* Answers whoever comes with something that is none of ours. */
 static void *serve_pages(void *listener) {
@@ -336,6 +298,7 @@ int main(void) {
         cmocka_unit_test(looks_for_failures_grow_rare_and_end_at_the_deadline),
         cmocka_unit_test_setup(strangers_are_turned_away_and_delay_nobody, allow_crowds),
         cmocka_unit_test(who_knows_the_secret_but_is_no_awaited_rank_is_turned_away),
+        cmocka_unit_test(who_proves_for_another_group_or_another_rank_is_turned_away),
         cmocka_unit_test(addresses_are_tried_until_one_leads_to_the_rank),
         cmocka_unit_test(a_rank_that_cannot_be_reached_is_named),
     };

@@ -180,13 +180,14 @@ ls_status tcp_tls_step(tcp_tls *tls) {
     if (result == 1) {
         explicit_bzero(tls->key, sizeof tls->key);
         if (SSL_session_reused(tls->ssl)) return LS_OK;
-        return ls_fail(LS_ERR_PEER_LOST, "the other end did without the job's secret in TLS");
+        return ls_fail(LS_ERR_FORMAT, "the other end did without the job's secret in TLS");
     }
     const int reason = SSL_get_error(tls->ssl, result);
     if (reason == SSL_ERROR_WANT_READ || reason == SSL_ERROR_WANT_WRITE) return LS_END;
     const unsigned long error = ERR_peek_error();
-    const char *text = error ? ERR_reason_error_string(error) : NULL;
-    return ls_fail(LS_ERR_PEER_LOST, "TLS was not agreed on: %s", text ? text : "the other end hangs up");
+    if (!error) return ls_fail(LS_ERR_PEER_LOST, "TLS was not agreed on: the other end hangs up");
+    const char *text = ERR_reason_error_string(error);
+    return ls_fail(LS_ERR_FORMAT, "TLS was not agreed on: %s", text ? text : "libssl does not say why");
 }
 
 void tcp_tls_end(tcp_tls **ended) {

@@ -20,7 +20,8 @@ void tcp_tls_release(tcp_tls_context **released);
 /* Begins on `socket`, which stays the caller's. Errors: LS_ERR_MEMORY, LS_ERR_INTERNAL. */
 ls_status tcp_tls_begin(tcp_tls **made, const tcp_tls_context *context, int socket, bool is_server,
                         const store_credentials *credentials, const store_greeting *greeting, const store_hello *hello);
-/* Goes on with what has come. LS_END: call again when the socket is readable. Errors: LS_ERR_PEER_LOST. */
+/* Goes on with what has come. LS_END: call again when the socket is readable. Errors: LS_ERR_PEER_LOST when the
+ * other end hangs up, LS_ERR_FORMAT when it speaks no TLS of ours or does not know the key. */
 ls_status tcp_tls_step(tcp_tls *tls);
 /* NULL is harmless. Says nothing to the peer. */
 void tcp_tls_end(tcp_tls **ended);
