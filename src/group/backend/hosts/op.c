@@ -2,6 +2,8 @@
  * never awaited. All ranks of a group beneath have the same steps on it in the same order; ranks that have no part in a
  * step go on to the next. */
 #include "group/backend/hosts/hosts.h"
+
+#include "base/clock.h"
 #include "group/backend/tcp/tcp.h"
 #include "group/group.h"
 
@@ -110,13 +112,17 @@ uint32_t hosts_bell(void *state) {
     return atomic_load_explicit(&((hosts_group *)state)->bell, memory_order_acquire);
 }
 
-/* Sleeps where the step under way waits. The bell beneath is read before ours: who rings, rings ours first. */
+/* Sleeps where the step under way waits. The bell beneath is read before ours: who rings, rings ours first. A message comes
+ * over `whole`, and rings no bell of a step's: where one is awaited the sleep is short. */
 backend_progress hosts_sleep(void *state, backend_op *op, uint32_t bell, int64_t deadline_ns) {
     hosts_group *hosts = state;
     const hosts_part *part = part_for(hosts, op);
     const uint32_t beneath = part->backend->bell(part->state);
     if (hosts_bell(hosts) != bell) return BACKEND_PENDING;
-    const backend_progress progress = part->backend->sleep(part->state, inner_of(hosts, op), beneath, deadline_ns);
+    const int64_t soon_ns = ls_now_ns() + LS_NS_PER_MS;
+    const bool is_short = is_step(hosts, op) && group_has_mail(hosts->group) && soon_ns < deadline_ns;
+    const backend_progress progress =
+        part->backend->sleep(part->state, inner_of(hosts, op), beneath, is_short ? soon_ns : deadline_ns);
     return is_step(hosts, op) ? go_on(hosts, op, progress) : progress;
 }
 
