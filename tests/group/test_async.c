@@ -223,6 +223,35 @@ static void groups_may_be_waited_for_in_different_orders_without_a_progress_thre
     run_ranks(2, wait_crosswise_alone, NULL);
 }
 
+/* However many they are: rank 1 waits for the first before it posts to the others, rank 0 for the last. */
+#define MANY 20
+
+static void wait_among_many(const ls_rank *rank) {
+    ls_backend alone = shm_backend;
+    alone.drivers = callers_alone;
+    ls_group *groups[MANY] = {NULL};
+    ls_work *works[MANY] = {NULL};
+    ls_group_options options = rank_options(rank);
+    options.timeout_ms = 20000;
+    float *data = calloc(SEVERAL_STAGES, sizeof *data);
+    assert_ok(group_open_backend(&groups[0], &options, &alone));
+    for (int i = 1; i < MANY; i++) assert_ok(ls_group_duplicate(&groups[i], groups[0]));
+    assert_ok(ls_group_all_reduce(groups[0], data, SEVERAL_STAGES, LS_F32, LS_SUM, &works[0]));
+    if (rank->rank == 1) assert_ok(ls_work_wait(works[0], 0));
+    for (int i = 1; i < MANY; i++) assert_ok(ls_group_barrier(groups[i], &works[i]));
+    for (int i = MANY - 1; i >= 0; i--) {
+        assert_ok(ls_work_wait(works[i], 0));
+        ls_work_close(&works[i]);
+        ls_group_close(&groups[i]);
+    }
+    free(data);
+}
+
+static void of_many_groups_each_goes_on_while_another_is_waited_for(void **state) {
+    (void)state;
+    run_ranks(2, wait_among_many, NULL);
+}
+
 /* --- a backend of the test's own: overlap ----------------------------------------------------------------------------- */
 
 #define SLOW_NS (50 * LS_NS_PER_MS)
@@ -281,6 +310,7 @@ int main(void) {
         cmocka_unit_test(any_thread_posts),
         cmocka_unit_test(groups_may_be_used_in_different_orders),
         cmocka_unit_test(groups_may_be_waited_for_in_different_orders_without_a_progress_thread),
+        cmocka_unit_test(of_many_groups_each_goes_on_while_another_is_waited_for),
         cmocka_unit_test(operations_run_while_the_rank_computes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

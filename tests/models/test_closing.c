@@ -176,7 +176,7 @@ static const needed_step steps[] = {
     {{"group_exit", "load", "is_lost"}, &abort_and_close},
     {{"await_empty", "load", "inside"}, &close_waited},
     {{"await_empty", "look", "event"}, &close_waited},
-    {{"hold_others", "change", "users"}, &close_polled},
+    {{"hold_next", "change", "users"}, &close_polled},
     {{"ls_group_abort", "change", "users"}, &abort_and_close},
     {{"work_take", "change", "users"}, &close_waited},
     {{"work_drop", "change", "holders"}, &close_waited},
