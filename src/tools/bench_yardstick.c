@@ -49,7 +49,7 @@ static ls_status map_peer(bench_yardstick *yardstick, int rank, const where *at,
     close(descriptor);
     if (status != LS_OK) return status;
     /* Before the clock runs: no first touch of a page is measured. */
-    shm_segment_fill_tables(yardstick->segments[rank]);
+    shm_segment_fill_tables(yardstick->segments[rank], 0, yardstick->segments[rank]->bytes);
     yardstick->flags[rank] = yardstick->segments[rank]->base;
     yardstick->data[rank] = (char *)yardstick->segments[rank]->base + sizeof(flags);
     return LS_OK;

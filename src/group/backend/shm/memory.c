@@ -1,4 +1,5 @@
-/* memory.c: ls_group_alloc: a part of one segment for each rank, mapped by all. */
+/* memory.c: ls_group_alloc: a part of one segment for each rank, mapped by all. A rank's page tables hold its own part, and of
+ * the others' what it has touched: of an all-reduce its share. All of it on all ranks would be an eighth of the memory at 64. */
 #include "group/backend/shm/shm.h"
 
 #include "base/clock.h"

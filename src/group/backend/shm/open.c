@@ -140,7 +140,7 @@ static ls_status share_boards(shm_group *shm, const backend_place *place) {
                            .prefix = place->prefix,
                            .stale = place->stale_prefix,
                            .bytes = board_bytes(shm),
-                           .is_touched_late = place->world_size > MOST_FILLED,
+                           .fills_all = place->world_size <= MOST_FILLED,
                            .deadline_ns = place->deadline_ns,
                            .timeout_ms = place->timeout_ms,
                            .fill = fill_board,

@@ -116,12 +116,12 @@ ls_status shm_segment_map(int descriptor, size_t bytes, shm_segment **segment) {
     return status;
 }
 
-void shm_segment_fill_tables(const shm_segment *segment) {
+void shm_segment_fill_tables(const shm_segment *segment, size_t offset, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     /* Older kernels refuse. */
-    (void)madvise(segment->base, segment->bytes, MADV_POPULATE_WRITE);
+    (void)madvise((char *)segment->base + offset, bytes, MADV_POPULATE_WRITE);
 #endif
-    (void)segment;
+    (void)segment, (void)offset, (void)bytes;
 }
 
 void shm_segment_drop(shm_segment **segment) {

@@ -29,8 +29,9 @@ ls_status shm_segment_allocate(int descriptor, size_t offset, size_t bytes);
 ls_status shm_segment_map(int descriptor, size_t bytes, shm_segment **segment);
 void shm_segment_drop(shm_segment **segment);
 
-/* Fills this process's page tables now, where the kernel can, rather than as pages are touched. All its memory is taken. */
-void shm_segment_fill_tables(const shm_segment *segment);
+/* Fills this process's page tables for some whole pages now, where the kernel can, rather than as they are touched. The memory
+ * of those is taken. */
+void shm_segment_fill_tables(const shm_segment *segment, size_t offset, size_t bytes);
 
 /* Fails with the sizes when `bytes` more would be past what the cgroup or the machine has left: past those the kernel
  * kills rather than refuses. */

@@ -336,7 +336,11 @@ static ls_status share(shm_sharing *sharing) {
 ls_status shm_share(shm_sharing *sharing) {
     const ls_status status = share(sharing);
     if (status != LS_OK) return shm_share_withdraw(sharing, status);
-    if (!sharing->is_touched_late) shm_segment_fill_tables(*sharing->segment);
+    const size_t part = shm_round_to_pages(sharing->bytes);
+    if (sharing->fills_all)
+        shm_segment_fill_tables(*sharing->segment, 0, part * (size_t)sharing->world_size);
+    else
+        shm_segment_fill_tables(*sharing->segment, part * (size_t)sharing->rank, part);
 
     /* The descriptors have served, and what an earlier attempt left has no reader. */
     delete_keys(sharing);

@@ -13,10 +13,10 @@
 typedef struct shm_sharing {
     ls_store *store;
     int rank, world_size;
-    const char *prefix;   /* of the keys: used once */
-    const char *stale;    /* prefix of an earlier sharing that may have failed; NULL: none */
-    size_t bytes;         /* of each part, which begins on a page; the same on all ranks */
-    bool is_touched_late; /* page tables are filled as pages are touched, not at once */
+    const char *prefix; /* of the keys: used once */
+    const char *stale;  /* prefix of an earlier sharing that may have failed; NULL: none */
+    size_t bytes;       /* of each part, which begins on a page; the same on all ranks */
+    bool fills_all;     /* all parts go into the page tables at once; else ours, and of the others' what is touched */
     int64_t deadline_ns;
     int64_t timeout_ms; /* for the message */
 
