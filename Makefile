@@ -102,4 +102,4 @@ clean: ## removes everything that was built
 	@rm -rf build build-asan build-tsan build-arm64 build-abi build-fuzz build-release
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile

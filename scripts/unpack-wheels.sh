@@ -7,9 +7,9 @@ kept=$1 folder=$2; shift 2
 mkdir -p "$kept" "$folder"
 for wheel; do
     name=$(echo "${wheel%%==*}" | tr - _)
-    ls "$kept/$name"-*.whl > /dev/null 2>&1 || python3 -m pip download -q --no-deps --only-binary :all: -d "$kept" "$wheel"
+    ls "$kept/$name-${wheel##*==}"-*.whl > /dev/null 2>&1 || python3 -m pip download -q --no-deps --only-binary :all: -d "$kept" "$wheel"
     rm -rf "$kept/unpacked"
-    python3 -m zipfile -e "$kept/$name"-*.whl "$kept/unpacked"
+    python3 -m zipfile -e "$kept/$name-${wheel##*==}"-*.whl "$kept/unpacked"
     cp -r "$kept"/unpacked/*.data/data/. "$folder/"
     rm -rf "$kept/unpacked"
 done

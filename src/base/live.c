@@ -57,7 +57,7 @@ void ls_live_remove(ls_live *self) {
     }
 }
 
-/* All that a handler may do: whoever drives a group looks. */
+/* All that a handler may do: group/flight.c looks. */
 static void count_signal(int number) {
     (void)number;
     atomic_fetch_add_explicit(&signals, 1, memory_order_relaxed);

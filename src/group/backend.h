@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "store/store.h"
 
-#define LS_BACKEND_VERSION 1
+#define LS_BACKEND_VERSION 2
 
 /* Kinds of our own beside those of post.h: a rank says how its part of a collective set-up went. */
 #define GROUP_ALLOCATE ((group_kind)5)

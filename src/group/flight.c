@@ -1,7 +1,8 @@
 /* flight.c: keeping operations, and writing them in the fields that PyTorch's flight recorder has, so that tools read both.
  *
- * Keeping one costs a cache line and no clock. The handler of SIGUSR2 only counts (base/live.h). A thread for each group looks
- * at the count, so that also a rank that is stuck in its own code says where it is: it is the one the others wait for.  */
+ * Keeping one costs a cache line and no clock. The handler of SIGUSR2 only counts (base/live.h). Where a folder is named, a
+ * thread of each group of several ranks looks at the count: so a rank that is stuck in its own code says where it is too, and
+ * it is the one that the others wait for.                                                                             */
 #include "group/flight.h"
 
 #include "base/clock.h"

@@ -5,19 +5,21 @@
  * is empty runs its operation from the caller's stack, without a lock, a clock or an allocation (post.c).
  *
  *   lock       guards the queue's order and its tail, `mail_posted`, `pool`, `failure`, `holders`; never held across a wait,
- *              and innermost: nothing else is locked under it but to start the progress thread
+ *              and innermost (flight.writing comes before it): nothing else is locked under it but to start the progress
+ *              thread
  *   driver     1 while someone drives (acquire to take, release to let go); `waiters` counts those who sleep on `event` until
  *              the driver stops or completes something. Who drives looks at them after a full barrier, as they look at the
  *              driver after theirs: so one sees the other.
- *   under the driver    launched, current, mail, flight; functions that need it assert LS_ASSERT_DRIVER
+ *   under the driver    launched, current, mail, flight's operations; functions that need it assert LS_ASSERT_DRIVER
  *   first      written under lock, each work whole before it (release); read by all (acquire)
  *   is_lost    set once, after `failure`; read by all (acquire)
  *   posted     as `event`, of the progress thread, which says in `progress_sleeps` that somebody has to advance it
  *   fixed before the group is handed out    backend, state, rank, world_size, store, prefix, timeout_ms,
  *              relaxed_order, may_spin, drivers, opener
  *
- * Closing: the last handle's thread makes the group lost, takes the driver for good, fails what is queued, joins the progress
- * thread and waits until nobody is `inside`; then the backend closes. The memory stays until the last of `users` lets go.
+ * Closing: the last handle's thread joins the recorder's watcher, makes the group lost, takes the driver for good, fails what is
+ * queued, joins the progress thread and waits until nobody is `inside`; then the backend closes. The memory stays until the last
+ * of `users` lets go.
  *
  * No wait in here is for another thread of ours that waits for us: who sleeps holds no lock, and the driver, when it sleeps, is
  * woken by its peers, by who wants to drive (`wake`), and by what is posted for it. tests/models walks every interleaving. */
@@ -137,10 +139,8 @@ typedef struct group_origin {
  * no other. On error the caller drops it. */
 ls_group *group_create(const ls_group_options *options, const ls_backend *backend);
 ls_status group_open_state(ls_group *group, const char *stale_prefix, const group_origin *origin);
-/* related.c: the group that carries the next operation: itself, or of several taken in turn the next. What `status` says was
- * refused gives its turn back. */
+/* related.c: the group that carries the next operation: itself, or of several taken in turn the next. */
 ls_group *group_next_lane(ls_group *group);
-ls_status group_end_turn(ls_group *group, ls_status status);
 
 /* post.c: posts a call that was checked, and waits. */
 ls_status group_run(ls_group *group, const group_call *call);

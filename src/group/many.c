@@ -61,7 +61,6 @@ static ls_status take_chain(ls_group *group, const many *all, ls_work **first, l
 
 static ls_status post_chain(ls_group *group, const many *all, ls_work **work) {
     LS_TRY(group_check(group));
-    LS_TRY(check_all(group, all));
     ls_work *first = NULL, *last = NULL;
     LS_TRY(post_prepare(group));
     LS_TRY(take_chain(group, all, &first, &last));
@@ -80,7 +79,8 @@ static ls_status post_many(ls_group *group, const many *all, ls_work **work) {
     if (work) *work = NULL;
     if (!group) return ls_fail(LS_ERR_ARGUMENT, "the group is NULL");
     LS_TRY(group_check(group));
-    return group_end_turn(group, post_chain(group_next_lane(group), all, work));
+    LS_TRY(check_all(group->lanes ? group->lanes[0] : group, all));
+    return post_chain(group_next_lane(group), all, work); /* after the check, as in post.c */
 }
 
 ls_status ls_group_all_reduce_many(ls_group *group, void *const *data, const size_t *counts, int n, ls_dtype dtype,

@@ -64,7 +64,7 @@ static ls_status look_around(const visit *here, said what, int from, ls_error *w
     return LS_ERR_TIMEOUT;
 }
 
-/* Waits for what `from` says. LS_ERR_TIMEOUT, without a sentence: it has not. */
+/* Waits for what `from` says. LS_ERR_TIMEOUT, whose sentence does not count: it has not. */
 static ls_status await_word(const visit *here, said what, int from, int64_t deadline_ns, ls_error *word) {
     for (;;) {
         const int64_t left_ms = (deadline_ns - ls_now_ns()) / LS_NS_PER_MS;

@@ -142,8 +142,9 @@ ls_status group_post(ls_group *group, const group_call *call, ls_work **work) {
     if (work) *work = NULL;
     if (!group) return ls_fail(LS_ERR_ARGUMENT, "the group is NULL");
     LS_TRY(group_check(group));
-    if (group->lanes) return group_end_turn(group, group_post(group_next_lane(group), call, work));
-    LS_TRY(post_check(group, call));
+    LS_TRY(post_check(group->lanes ? group->lanes[0] : group, call));
+    /* After the check: a call that is refused on one rank alone takes no turn, or its later calls would meet other calls. */
+    if (group->lanes) return group_post(group_next_lane(group), call, work);
     return work ? post_to_queue(group, call, work) : group_run(group, call);
 }
 

@@ -11,8 +11,8 @@
 typedef struct pace {
     int64_t shortest_ns, longest_ns;
 } pace;
-static const pace with_processor_to_spare = {20 * 1000, 100 * 1000};
-static const pace without = {100 * 1000, 5 * LS_NS_PER_MS};
+static const pace beside_a_spare_processor = {20 * 1000, 100 * 1000};
+static const pace on_shared_processors = {100 * 1000, 5 * LS_NS_PER_MS};
 
 static bool has_work(const ls_group *group) {
     return atomic_load_explicit(&group->first, memory_order_acquire) != NULL || group_has_mail(group);
@@ -31,7 +31,7 @@ static void sleep_idle(ls_group *group) {
 
 static void run(void *argument) {
     ls_group *group = argument;
-    const pace *moments = group->progress_may_spin ? &with_processor_to_spare : &without;
+    const pace *moments = group->progress_may_spin ? &beside_a_spare_processor : &on_shared_processors;
     int64_t moment_ns = moments->shortest_ns;
     bool was_driven = false;
     while (!atomic_load_explicit(&group->is_closing, memory_order_acquire)) {

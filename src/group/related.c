@@ -225,9 +225,3 @@ ls_group *group_next_lane(ls_group *group) {
     const uint64_t turn = atomic_fetch_add_explicit(&group->next_lane, 1, memory_order_relaxed);
     return group->lanes[turn % (uint64_t)group->lane_count];
 }
-
-/* Else this rank would be a turn ahead of the others, and its calls would meet other calls of theirs. */
-ls_status group_end_turn(ls_group *group, ls_status status) {
-    if (group->lanes && status != LS_OK) atomic_fetch_sub_explicit(&group->next_lane, 1, memory_order_relaxed);
-    return status;
-}

@@ -134,10 +134,6 @@ void flight_unwatch(flight_recorder *recorder) {
 ls_group *group_next_lane(ls_group *group) {
     return group;
 }
-ls_status group_end_turn(ls_group *group, ls_status status) {
-    (void)group;
-    return status;
-}
 ls_status group_choose(const ls_group_options *options, ls_group_options *found, const ls_backend **backend) {
     (void)options, (void)found, (void)backend;
     return LS_ERR_UNSUPPORTED;

@@ -23,7 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CARD_VERSION 1
+#define CARD_VERSION 2
 #define MOMENT_NS LS_NS_PER_S
 
 /* --- secrets ------------------------------------------------------------------------------------------------------ */
@@ -243,6 +243,8 @@ static ls_status examine_peers(tcp_meeting *meeting, const struct pollfd *polled
 
 static ls_status turn(tcp_meeting *meeting, int64_t look_ns) {
     int64_t wake_ns = look_ns;
+    /* While it lies ahead: it is not reset before a peer is looked at. */
+    if (meeting->judge_ns > ls_now_ns() && meeting->judge_ns < wake_ns) wake_ns = meeting->judge_ns;
     struct pollfd *guests = meeting->polled, *visits = guests + tcp_guests_poll(meeting, guests, &wake_ns);
     struct pollfd *peers = visits + tcp_visits_poll(meeting, visits, &wake_ns);
     const size_t count = (size_t)(peers - guests + poll_peers(meeting, peers));
