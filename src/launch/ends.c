@@ -24,6 +24,7 @@ enum {
 /* --- ends --------------------------------------------------------------------------------------------------------- */
 
 static void enter_ending(job *self, int signal);
+static void reap(job *self);
 
 static void signal_groups(job *self, int signal) {
     for (int i = 0; i < self->options->ranks; i++)
@@ -111,6 +112,9 @@ static void tell_of_rest(void *context, const launch_process *process) {
 
 /* The kernel ends it one day: the signal has come. Nobody can wait for that. */
 static void give_up(job *self) {
+    /* Or those that have died since the loop last looked would be named too. */
+    reap(self);
+    if (self->phase == DRAINING) return;
     /* As of a rank that SIGKILL has ended, which it will have. */
     if (self->result->exit_code == 0) self->result->exit_code = 128 + SIGKILL;
     launch_each_process(tell_of_rest, self);
@@ -124,12 +128,15 @@ static void kill_again(uv_timer_t *timer) {
     if (self->phase != KILLING) return;
     if (uv_now(&self->loop) >= self->kill_end_ms) give_up(self);
     /* Looking through all processes takes time, which those that die may need. */
-    if (uv_timer_get_repeat(timer) < KILL_AGAIN_MOST_MS) uv_timer_set_repeat(timer, 2 * uv_timer_get_repeat(timer));
+    const uint64_t pause_ms = 2 * uv_timer_get_repeat(timer);
+    uv_timer_set_repeat(timer, pause_ms < KILL_AGAIN_MOST_MS ? pause_ms : KILL_AGAIN_MOST_MS);
 }
 
 void job_kill(job *self) {
     const int64_t limit_ms = self->options->kill_limit_ms;
     self->phase = KILLING;
+    /* A start that failed comes here before the loop has run: its clock would be as old as the start is long. */
+    uv_update_time(&self->loop);
     self->kill_end_ms = uv_now(&self->loop) + (uint64_t)(limit_ms ? limit_ms : KILL_LIMIT_MS);
     uv_timer_start(&self->timer, kill_again, 0, KILL_AGAIN_MS);
 }

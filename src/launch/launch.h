@@ -41,7 +41,7 @@ typedef struct launch_result {
  * Errors: LS_ERR_ARGUMENT (program not found, count out of range; `exit_code` tells which), LS_ERR_MEMORY,
  * LS_ERR_IO, LS_ERR_TIMEOUT (the program does not begin to run within a minute), LS_ERR_ABORTED (a signal to end
  * came before it did). Then not all ranks could be started, those that were have been killed, and nothing is left
- * behind.
+ * behind but what the kernel does not end, which is named.
  *
  * For a process of one thread whose only children are the job's: all that become children meanwhile are ended with
  * it. Descriptors 0, 1 and 2 are open. Signal dispositions and mask are as before at the return. */

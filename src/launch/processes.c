@@ -66,10 +66,12 @@ bool launch_process_carries(pid_t pid, const char *text) {
     return is_found;
 }
 
-void launch_process_end(pid_t child) {
+bool launch_process_end(pid_t child) {
     const int64_t deadline_ns = ls_now_ns() + LS_NS_PER_S;
     kill(child, SIGKILL);
     /* Not a waitpid that blocks: a child that a debugger traces, or whose file system hangs, may come late. */
-    while (waitpid(child, NULL, WNOHANG) == 0 && ls_now_ns() < deadline_ns)
+    bool has_ended;
+    while (!(has_ended = waitpid(child, NULL, WNOHANG) != 0) && ls_now_ns() < deadline_ns)
         ls_sleep_until(ls_now_ns() + LS_NS_PER_MS / 10);
+    return has_ended;
 }

@@ -16,7 +16,7 @@ void launch_each_process(void (*visit)(void *context, const launch_process *proc
 /* Whether the environment that `pid` was started with contains `text`. False for processes of other users. */
 bool launch_process_carries(pid_t pid, const char *text);
 
-/* Kills a child and reaps it. One that the kernel holds back for more than a second is left to be reaped later. */
-void launch_process_end(pid_t child);
+/* Kills a child and reaps it. False: the kernel has held it back for a second, and it is left to be reaped later. */
+bool launch_process_end(pid_t child);
 
 #endif

@@ -131,8 +131,11 @@ static ls_status take_back(job *self, ls_status status) {
     self->is_reported = true;
     /* As hard as it goes: a job that never came up has nothing to save. */
     if (self->running > 0) {
+        const launch_result result = *self->result;
         job_kill(self);
         uv_run(&self->loop, UV_RUN_DEFAULT);
+        /* Of the failed start, not of a rank that was killed for it. */
+        *self->result = result;
     }
     return ls_error_raise(&error);
 }

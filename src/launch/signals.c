@@ -42,9 +42,11 @@ static void wanted_signals(sigset_t *wanted, int count) {
 int launch_signals_take_end(void) {
     sigset_t wanted;
     wanted_signals(&wanted, TO_END);
-    /* Without a wait. It is taken here, or it would end this process when the mask is put back. */
-    const int taken = sigtimedwait(&wanted, NULL, &(struct timespec){0});
-    return taken > 0 ? taken : 0;
+    /* Without a wait. All are taken here, or the rest would end this process when the mask is put back. */
+    int first = 0, taken;
+    while ((taken = sigtimedwait(&wanted, NULL, &(struct timespec){0})) > 0 || errno == EINTR)
+        if (taken > 0 && first == 0) first = taken;
+    return first;
 }
 
 static int make_descriptor(const sigset_t *wanted) {

@@ -23,7 +23,7 @@ typedef struct launch_signals {
 ls_status launch_signals_open(launch_signals *signals, uv_loop_t *loop, void (*received)(void *context, int signal),
                               void *context);
 
-/* Takes a signal to end that has come and was not received: its number; 0 when there is none. */
+/* Takes all signals to end that have come and were not received: the first one's number; 0 when there is none. */
 int launch_signals_take_end(void);
 
 /* Puts mask and dispositions back. The handle is closed by the loop. */

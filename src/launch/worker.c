@@ -121,13 +121,13 @@ ls_status launch_worker_start(const launch_start *start, pid_t *started) {
     if (pid == 0) become_program(start, launcher, report[1]);
     const int failure = errno;
     close(report[1]);
-    const ls_status status =
-        pid > 0 ? await_program(start, report[0])
-                : ls_fail_errno(LS_ERR_IO, failure, "cannot start a process; raise the limit on processes");
+    ls_status status = pid > 0
+                           ? await_program(start, report[0])
+                           : ls_fail_errno(LS_ERR_IO, failure, "cannot start a process; raise the limit on processes");
     close(report[0]);
     if (status == LS_OK)
         *started = pid;
-    else if (pid > 0)
-        launch_process_end(pid);
+    else if (pid > 0 && !launch_process_end(pid))
+        status = ls_fail_within(status, "process %d was killed and does not end; it is left behind", (int)pid);
     return status;
 }

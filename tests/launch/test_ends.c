@@ -373,30 +373,93 @@ static void a_program_that_does_not_begin_to_run_is_given_up(void **state) {
     assert_nothing_left();
 }
 
-static void tell_and_stop(void *argument) {
-    (void)!write(*(const int *)argument, "!", 1);
+typedef struct hang {
+    int passes[2]; /* a byte for each process that may go on */
+    int told[2];   /* the number of the one that hangs */
+} hang;
+
+static void pass_or_hang(void *argument) {
+    const hang *self = argument;
+    const pid_t pid = getpid();
+    char pass;
+    if (read(self->passes[0], &pass, 1) == 1) return;
+    (void)!write(self->told[1], &pid, sizeof pid);
     raise(SIGSTOP);
+}
+
+/* The last rank's process does not come to its program; the others run by then. Returns it. */
+static pid_t start_that_hangs(captured *job, int ranks, int64_t kill_limit_ms) {
+    hang held;
+    pid_t pid = 0;
+    assert_int_equal(pipe2(held.passes, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(held.told, O_CLOEXEC), 0);
+    for (int i = 0; i < ranks - 1; i++) assert_int_equal(write(held.passes[1], "!", 1), 1);
+    close(held.passes[1]); /* so that the last one reads the end */
+    ls_at_point("launch.worker.forked", -1, 1, pass_or_hang, &held);
+    const launch_options options = {
+        .ranks = ranks, .program = (char *const[]){"sleep", "1000", NULL}, .kill_limit_ms = kill_limit_ms};
+    captured_start(job, &options, true);
+    ls_at_point(NULL, -1, 0, NULL, NULL);
+    assert_int_equal(read(held.told[0], &pid, sizeof pid), sizeof pid);
+    close(held.passes[0]);
+    for (int i = 0; i < 2; i++) close(held.told[i]);
+    return pid;
 }
 
 static void ctrl_c_ends_a_start_that_hangs_at_once(void **state) {
     (void)state;
     const int64_t start_ns = ls_now_ns();
     captured job;
-    char byte = 0;
-    int told[2];
-    assert_int_equal(pipe2(told, O_CLOEXEC), 0);
-    ls_at_point("launch.worker.forked", -1, 1, tell_and_stop, &told[1]); /* rank 1's; rank 0 runs by then */
-    captured_start(&job, &(launch_options){.ranks = 2, .program = (char *const[]){"sleep", "1000", NULL}}, true);
-    assert_int_equal(read(told[0], &byte, 1), 1);
+    start_that_hangs(&job, 2, 0);
     kill(job.launcher, SIGINT);
     captured_finish(&job);
-    ls_at_point(NULL, -1, 0, NULL, NULL);
     assert_int_equal(job.exit_code, 128 + SIGINT);
     assert_non_null(strstr(job.texts[0], "SIGINT came before all ranks ran: \""));
     assert_true(ls_now_ns() - start_ns < 30 * LS_NS_PER_S); /* not the limit of a minute */
     assert_int_equal(marked_processes(), 0);
     captured_free(&job);
-    for (int i = 0; i < 2; i++) close(told[i]);
+}
+
+static void of_two_signals_that_end_a_start_the_second_does_no_harm(void **state) {
+    (void)state;
+    captured job;
+    start_that_hangs(&job, 1, 0);
+    const int signals[] = {SIGSTOP, SIGINT, SIGTERM, SIGCONT}; /* both have come before it sees one */
+    for (int i = 0; i < 4; i++) kill(job.launcher, signals[i]);
+    captured_finish(&job);
+    assert_int_equal(job.exit_code, 128 + SIGINT);
+    assert_non_null(strstr(job.texts[0], "SIGINT came before all ranks ran: \""));
+    captured_free(&job);
+}
+
+static void ranks_get_their_time_to_die_after_a_start_that_was_longer(void **state) {
+    (void)state;
+    captured job;
+    start_that_hangs(&job, 2, 1000);
+    ls_sleep_until(ls_now_ns() + 1200 * LS_NS_PER_MS);
+    kill(job.launcher, SIGINT);
+    captured_finish(&job);
+    assert_null(strstr(job.texts[0], "left behind"));
+    captured_free(&job);
+}
+
+static void what_hangs_in_its_start_and_does_not_end_is_named(void **state) {
+    (void)state;
+    captured job;
+    char said[96];
+    const pid_t pid = start_that_hangs(&job, 1, 0);
+    /* As below: a debugger keeps its end from the launcher. */
+    if (ptrace(PTRACE_SEIZE, pid, NULL, NULL) != 0) {
+        kill(job.launcher, SIGKILL);
+        LS_SKIP("this process may not debug another (ptrace)");
+    }
+    kill(job.launcher, SIGINT);
+    captured_finish(&job);
+    snprintf(said, sizeof said, ": process %d was killed and does not end; it is left behind: \"", (int)pid);
+    assert_non_null(strstr(job.texts[0], said));
+    assert_int_equal(job.exit_code, 128 + SIGINT);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    captured_free(&job);
 }
 
 static void find_rank_1(void *context, const launch_process *process) {
@@ -456,6 +519,9 @@ int main(void) {
         END_TEST(a_watcher_that_is_stopped_does_not_hold_up_the_end),
         END_TEST(a_program_that_does_not_begin_to_run_is_given_up),
         END_TEST(ctrl_c_ends_a_start_that_hangs_at_once),
+        END_TEST(of_two_signals_that_end_a_start_the_second_does_no_harm),
+        END_TEST(ranks_get_their_time_to_die_after_a_start_that_was_longer),
+        END_TEST(what_hangs_in_its_start_and_does_not_end_is_named),
         END_TEST(a_rank_that_does_not_end_when_it_is_killed_is_named_and_left_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
