@@ -1,10 +1,11 @@
-/* lockstep/ddp.h: distributed data parallel training: one module, many ranks, replicas in step.
+/* lockstep/ddp.h: distributed data parallel training: every rank has a replica of one module, and the replicas stay
+ * equal.
  *
- * ls_ddp_wrap hooks a module; the program's forward lines do not change. During ls_backward gradients are averaged over
- * the ranks, bucket by bucket, while backward goes on. Method: Li et al., "PyTorch Distributed: Experiences on
- * Accelerating Data Parallel Training", VLDB 2020 (arXiv 2006.15704).
+ * ls_ddp_wrap hooks a module; the lines of the program that run it do not change. While ls_backward computes, gradients
+ * are averaged over the ranks, bucket by bucket. Method: Li et al., "PyTorch Distributed: Experiences on Accelerating
+ * Data Parallel Training", VLDB 2020 (arXiv 2006.15704).
  *
- * A program with gradients of its own uses the reducer alone (second half).                                          */
+ * A program that computes its gradients itself uses the reducer alone (second half of this file). */
 #ifndef LOCKSTEP_DDP_H
 #define LOCKSTEP_DDP_H
 
@@ -21,38 +22,41 @@ typedef struct ls_ddp ls_ddp;
 typedef struct ls_ddp_options {
     size_t bucket_cap_bytes;       /* 0: 25 MiB; 1: a bucket a parameter */
     size_t first_bucket_cap_bytes; /* 0: the smaller of 1 MiB and bucket_cap_bytes */
-    bool find_unused_parameters;   /* the loss need not reach every parameter */
-    bool find_nonfinite;        /* look for NaN and infinity in each gradient before it is averaged: LS_ERR_NONFINITE on
-                                      all ranks names parameter, rank and step, and no rank updates */
+    bool find_unused_parameters;   /* the loss need not depend on every parameter */
+    /* Looks for NaN and infinity in each gradient before it is averaged. Where there is one, the step is
+     * LS_ERR_NONFINITE on all ranks, which names parameter, rank and step, and no rank updates its parameters. */
+    bool find_nonfinite;
     bool keep_local_buffers;    /* buffers are not broadcast from rank 0 */
-    bool keep_buckets;          /* never rebuild the buckets in the order in which gradients come */
+    bool keep_buckets;          /* never lay the buckets out anew in the order in which gradients come */
     const char *const *ignored; /* names that take no part in broadcast or reduction, ended by NULL; copied */
 } ls_ddp_options;
 
 /* Wraps `module`: compares the parameters of all ranks, broadcasts parameters and buffers from rank 0, lays out the
- * buckets, hooks forward and backward. Collective over `group`, of which the wrap has a duplicate (and it holds the
- * module): either may be closed first. One wrap a module and a parameter; the module is complete when it is wrapped.
+ * buckets, and hooks forward and backward. Collective: all ranks of `group` call it. The wrap has a duplicate of the
+ * group and keeps hold of the module, so that both may be closed before it. A module, and each parameter, has one wrap
+ * at a time; nothing is added to a module once it is wrapped. The thread that trains uses and closes the wrap.
  *
- * Several wraps in one step: all ranks run their forwards in the same order. A rank whose loss is NULL fails every wrap
- * that has run forward, so let one loss reach them all, or end the step between their losses: else a peer that runs
- * only one of them is waited for by the other, until the group's limit. Used and closed on the thread that trains.
+ * With several wraps in one step, all ranks run their forwards in the same order, and either one loss depends on all of
+ * them or the step ends between their losses. For a rank whose loss is NULL fails all wraps that have run forward, and
+ * would wait for peers that run backward through one of them only, until the group's time limit.
  *
  * Errors, alike on all ranks: LS_ERR_MISMATCH names the first parameter that differs and both ranks; LS_ERR_ARGUMENT
  * when no parameter needs a gradient; LS_ERR_STATE when another wrap has the module or one of its parameters;
  * LS_ERR_MEMORY and those of the group. */
 LS_API ls_status ls_ddp_wrap(ls_ddp **ddp, ls_module *module, ls_group *group, const ls_ddp_options *options);
 
-/* Unhooks the module, which is a local one from then on; gradients are forgotten. Local; also between forward and
- * backward. */
+/* Unhooks the module, whose gradients are forgotten and from then on are this rank's own. Sets *ddp to NULL; NULL is
+ * harmless. Local: no other rank takes part. Allowed between forward and backward, too. */
 LS_API void ls_ddp_close(ls_ddp **ddp);
 
-/* Between these, forwards make the backward that follows accumulate locally; the first backward of a forward outside
- * reduces the sum. They nest. Of several forwards before a backward the last one's mode holds. All ranks alike: where
- * they differ, the next synchronised backward is LS_ERR_MISMATCH on all. */
+/* Gradient accumulation. The backward of a forward that ran between begin and end adds to this rank's gradients and
+ * sends nothing; the first backward of a forward outside averages the sums. Pairs nest. Of several forwards before one
+ * backward the last decides. All ranks do the same: where they differ, the next synchronised backward is
+ * LS_ERR_MISMATCH on all. */
 LS_API void ls_ddp_no_sync_begin(ls_ddp *ddp);
 LS_API void ls_ddp_no_sync_end(ls_ddp *ddp);
 
-/* What the last backward did. Times in nanoseconds. */
+/* What the last backward of a wrap did. Times are in nanoseconds. */
 typedef struct ls_ddp_stats {
     uint64_t step; /* backwards so far, under no_sync too */
     int bucket_count;
@@ -110,7 +114,8 @@ typedef struct ls_reducer_options {
 LS_API ls_status ls_reducer_create(ls_reducer **reducer, ls_group *group, const ls_gradient *gradients, int count,
                                    const ls_reducer_options *options);
 
-/* Local. Within a step it ends that one: the others' step fails. */
+/* Frees the reducer and sets *reducer to NULL; NULL is harmless. Local. Within a step it ends that step, which then
+ * fails on the other ranks. */
 LS_API void ls_reducer_close(ls_reducer **reducer);
 
 /* The memory of gradient `index`, owned by the reducer where it was given with NULL: there it moves, with its content,
@@ -125,8 +130,9 @@ LS_API ls_status ls_reducer_begin(ls_reducer *reducer);
  * LS_ERR_ARGUMENT; LS_ERR_STATE outside a step, and for a second mark, which fails the step on all ranks at finish. */
 LS_API ls_status ls_reducer_ready(ls_reducer *reducer, int index);
 
-/* Tells that this rank's step failed, between steps the next one (for instance no memory): the peers' step fails too,
- * with `status` and `reason` (copied), and all stay in step. Of several the first is told. Any thread. */
+/* Makes this step (between steps, the next one) fail on all ranks, with `status` and `reason` (copied), for instance
+ * because this rank has no memory. The step still has to be finished. Of several failures the first counts. Any
+ * thread. */
 LS_API void ls_reducer_fail(ls_reducer *reducer, ls_status status, const char *reason);
 
 /* Ends the step: waits until every gradient is the average. A gradient that was not marked is, with unused-parameter
