@@ -1,6 +1,9 @@
 /* test_tcp_lost.c: what is not as over other backends (test_lost.c) when a group over tcp is lost: calls that differ without a
- * check of all of them; data that is still on its way when its sender has left. */
+ * check of all of them; data that is still on its way when its sender has left; deaths that nobody who is there waits for. */
 #include "group/tcp_relay.h"
+
+#include "group/backend/tcp/tcp.h"
+#include "group/group.h"
 
 /* --- mismatches ------------------------------------------------------------------------------------------------------- */
 
@@ -37,6 +40,77 @@ static void count_unevenly(const ls_rank *rank) {
 static void uneven_counts_that_differ_are_named(void **state) {
     (void)state;
     run_ranks(3, count_unevenly, NULL);
+}
+
+/* Each waits for what the other does not send. */
+static void gather_to_oneself(const ls_rank *rank) {
+    ls_group *group = open_tcp(rank);
+    float data[4] = {0}, rows[8];
+    const int64_t start_ns = ls_now_ns();
+    assert_int_equal(ls_group_gather(group, data, rows, 4, LS_F32, rank->rank, NULL), LS_ERR_MISMATCH);
+    assert_error_says("rank 0 called gather of 4 f32 to rank 0, rank 1 gather of 4 f32 to rank 1, operation 1");
+    assert_true(ls_now_ns() - start_ns < 10 * LS_NS_PER_S);
+    ls_group_close(&group);
+}
+
+static void without_checks_ranks_that_send_each_other_nothing_find_a_difference(void **state) {
+    (void)state;
+    run_ranks(2, gather_to_oneself, NULL);
+}
+
+/* --- who is gone while others are late ----------------------------------------------------------------------------------- */
+
+/* The end of a process, as the others see it. */
+static void die(ls_group **group) {
+    tcp_group *tcp = (*group)->state;
+    atomic_store(&tcp->has_said, true);
+    ls_group_close(group);
+}
+
+/* Data comes to rank 3 by way of ranks that are late. */
+static void miss_a_dead_root(const ls_rank *rank) {
+    ls_group *group = open_tcp(rank);
+    int32_t value = 0;
+    assert_ok(ls_group_barrier(group, NULL));
+    if (rank->rank == 0) {
+        die(&group);
+        return;
+    }
+    if (rank->rank < 3) assert_ok(ls_store_wait(rank->store, "rank 3 is through", 30000));
+    assert_int_equal(ls_group_broadcast(group, &value, 1, LS_I32, 0, NULL), LS_ERR_PEER_LOST);
+    assert_error_says("rank 0 (");
+    assert_error_says(") died before ");
+    assert_error_says(" of operation 2, broadcast of 1 i32 from rank 0; close the group");
+    if (rank->rank == 3) assert_ok(ls_store_set(rank->store, "rank 3 is through", "", 0));
+    ls_group_close(&group);
+}
+
+static void a_death_is_named_though_all_who_wait_for_the_dead_are_late(void **state) {
+    (void)state;
+    run_ranks(4, miss_a_dead_root, NULL);
+}
+
+/* Rank 0 did its part; who passes it on is late, after a death a little, after a farewell much. */
+static void wait_for_late_ranks(const ls_rank *rank) {
+    const bool says_so = *(const bool *)rank->argument;
+    ls_group *group = open_tcp(rank);
+    int32_t value = rank->rank == 0 ? 7 : 0;
+    assert_ok(ls_group_barrier(group, NULL));
+    if (rank->rank == 1 || rank->rank == 2) ls_sleep_until(ls_now_ns() + (says_so ? 1300 : 200) * LS_NS_PER_MS);
+    assert_ok(ls_group_broadcast(group, &value, 1, LS_I32, 0, NULL));
+    assert_int_equal(value, 7);
+    if (rank->rank == 0 && !says_so)
+        die(&group);
+    else
+        ls_group_close(&group);
+}
+
+static void what_the_gone_did_before_counts_though_others_are_late(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bool says_so = i;
+        run_ranks(4, wait_for_late_ranks, &says_so);
+    }
 }
 
 /* --- leaving ---------------------------------------------------------------------------------------------------------- */
@@ -130,6 +204,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_checks_a_difference_is_found_at_the_latest_in_the_next_operation),
         cmocka_unit_test(uneven_counts_that_differ_are_named),
+        cmocka_unit_test(without_checks_ranks_that_send_each_other_nothing_find_a_difference),
+        cmocka_unit_test(a_death_is_named_though_all_who_wait_for_the_dead_are_late),
+        cmocka_unit_test(what_the_gone_did_before_counts_though_others_are_late),
         cmocka_unit_test(an_operation_done_by_all_survives_a_rank_that_leaves),
         cmocka_unit_test(a_message_that_was_sent_arrives_though_its_sender_left),
         cmocka_unit_test(what_is_still_on_its_way_counts_though_its_sender_left),

@@ -27,17 +27,28 @@ for victim in 0 1 2 3; do
     check $victim "in an operation"
 done
 
-# A rank whose neighbour does not come learns that the group is lost elsewhere: rank 3 misses rank 2, rank 0 waits for rank 1
-# alone, which stopped between two operations: in the middle of one it may have done what the others need for that one.
-rm -f "$folder"/rank.* "$folder"/code.*
-ranks "1 1 2 2" "$build/tests/worker_hosts" 4000 100 60000 1
-for rank in 0 1 2 3; do await ready $rank; done
-sleep 0.3
-kill -9 "$(echo $pids | cut -d ' ' -f 3)"
-await error 0
-grep -q "rank 2 (" "$folder/rank.0" || wrong "rank 0 did not learn that rank 2 was killed before rank 1 went on"
-kill -CONT "$(echo $pids | cut -d ' ' -f 2)"
-check 2 "while rank 1 was stopped"
+# A rank whose neighbour does not come learns that the group is lost elsewhere. The neighbour stopped between two operations: in
+# the middle of one it may have done what the others need for that one.
+stop_one() { # STOPPED VICTIM WAITING...
+    stopped=$1
+    victim=$2
+    shift 2
+    rm -f "$folder"/rank.* "$folder"/code.*
+    ranks "1 1 2 2" "$build/tests/worker_hosts" 4000 100 60000 "$stopped"
+    for rank in 0 1 2 3; do await ready $rank; done
+    sleep 0.3
+    kill -9 "$(echo $pids | cut -d ' ' -f $((victim + 1)))"
+    for rank; do
+        await error "$rank"
+        grep -q "rank $victim (" "$folder/rank.$rank" || wrong "rank $rank did not name rank $victim while rank $stopped was stopped"
+    done
+    kill -CONT "$(echo $pids | cut -d ' ' -f $((stopped + 1)))"
+    check "$victim" "while rank $stopped was stopped"
+}
+
+# Rank 3 misses rank 2, rank 0 waits for rank 1 alone; then rank 0 alone would miss rank 1.
+stop_one 1 2 0
+stop_one 0 1 2 3
 
 # All ranks meet; then those of a host, and those of a lane. The store is rank 0's.
 victim=1

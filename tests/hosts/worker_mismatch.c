@@ -2,6 +2,7 @@
  *
  * within   rank 1 has less data than the others
  * between  ranks from 2 on want an average of halves
+ * ways     ranks 0 and 3 gather, each to itself, over all ranks; the others have a barrier, in their hosts first
  * order    rank 3 leaves out a scatter */
 #include <lockstep/group.h>
 
@@ -17,6 +18,9 @@ static ls_status call_apart(ls_group *group, const char *which) {
     if (strcmp(which, "between") == 0)
         return rank < 2 ? ls_group_reduce(group, data, 8, LS_F32, LS_SUM, 1, NULL)
                         : ls_group_all_reduce(group, data, 16, LS_F16, LS_AVERAGE, NULL);
+    if (strcmp(which, "ways") == 0)
+        return rank == 1 || rank == 2 ? ls_group_barrier(group, NULL)
+                                      : ls_group_gather(group, own, data, 4, LS_F32, rank, NULL);
     if (rank != 3) {
         const ls_status status = ls_group_scatter(group, data, own, 4, LS_F32, 0, NULL);
         if (status != LS_OK) return status;

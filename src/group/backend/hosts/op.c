@@ -52,18 +52,20 @@ static void plan_from(hosts_group *hosts, const backend_op *op, size_t at) {
     hosts_plan(&hosts->place, &op->call, hosts->scratch, at, &hosts->steps);
 }
 
+static tcp_group *whole_of(const hosts_group *hosts) {
+    return hosts->parts[HOSTS_WHOLE].state;
+}
+
 void hosts_start(void *state, backend_op *op) {
     hosts_group *hosts = state;
     const hosts_part *whole = &hosts->parts[HOSTS_WHOLE];
     if (!is_message(op) && hosts_have_plans(hosts)) plan_from(hosts, op, 0);
-    if (is_step(hosts, op))
+    if (is_step(hosts, op)) {
+        tcp_lanes_pass(whole_of(hosts), op);
         start_step(hosts, op);
-    else
+    } else {
         whole->backend->start(whole->state, op);
-}
-
-static tcp_group *whole_of(const hosts_group *hosts) {
-    return hosts->parts[HOSTS_WHOLE].state;
+    }
 }
 
 /* `whole` says how far we have come when we leave: to all ranks, also those that no step of ours knows. */
@@ -74,6 +76,7 @@ static backend_progress finish(const hosts_group *hosts, const backend_op *op) {
 
 /* What came of a step comes of the operation. */
 static backend_progress go_on(hosts_group *hosts, backend_op *op, backend_progress progress) {
+    if (progress != BACKEND_PENDING) whole_of(hosts)->has_moved = true;
     if (progress == BACKEND_FAILED) op->status = hosts->inner.status;
     if (progress != BACKEND_DONE) return progress;
     if (++hosts->step == hosts->steps.count) {

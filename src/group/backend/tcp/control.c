@@ -65,6 +65,7 @@ void tcp_leave(void *state, const ls_error *why) {
 
 static void leaves(tcp_group *tcp, tcp_peer *peer, const tcp_note *note, const char *text) {
     if (peer->standing != TCP_IS_THERE) return;
+    tcp->has_moved = true;
     peer->done = note->number;
     peer->standing = note->status == LS_OK ? TCP_HAS_LEFT : TCP_HAS_LOST;
     if (note->status != LS_OK) tcp->has_lost_peer = true;
@@ -130,8 +131,11 @@ static bool is_cut(int failure) {
            failure == EHOSTDOWN;
 }
 
-static void ends(tcp_peer *peer) {
-    if (peer->standing == TCP_IS_THERE) peer->standing = TCP_IS_GONE;
+static void ends(tcp_group *tcp, tcp_peer *peer) {
+    if (peer->standing == TCP_IS_THERE) {
+        peer->standing = TCP_IS_GONE;
+        tcp->has_moved = true;
+    }
     if (!is_cut(peer->links[TCP_CONTROL].failure)) return;
     for (int channel = TCP_CONTROL + 1; channel < TCP_CHANNELS; channel++) tcp_link_shut(&peer->links[channel]);
 }
@@ -147,5 +151,5 @@ void tcp_control_read(tcp_group *tcp, int rank) {
         peer->inbox_bytes += received;
         if (received) take_all(tcp, rank);
     } while (received > 0);
-    if (link->has_ended) ends(peer);
+    if (link->has_ended) ends(tcp, peer);
 }

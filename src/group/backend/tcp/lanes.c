@@ -25,10 +25,15 @@ static void restart(tcp_flow *flow) {
     flow->posted = flow->finished = flow->chunks = 0;
 }
 
-void tcp_lanes_begin(tcp_group *tcp, const backend_op *op) {
+void tcp_lanes_pass(tcp_group *tcp, const backend_op *op) {
     tcp->operation = op->number;
     tcp->call = tcp_call_pack(op);
     tcp->past[op->number % TCP_PAST_CALLS] = tcp->call;
+    tcp->has_moved = true;
+}
+
+void tcp_lanes_begin(tcp_group *tcp, const backend_op *op) {
+    tcp_lanes_pass(tcp, op);
     tcp->unsent = tcp->unreceived = 0;
     for (int rank = 0; rank < tcp->world_size; rank++) {
         tcp_peer *peer = &tcp->peers[rank];

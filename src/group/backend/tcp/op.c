@@ -12,6 +12,7 @@
  * connections on which we wait for it have ended too.                                                                */
 #include "group/backend/tcp/tcp.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "group/describe.h"
 
@@ -69,13 +70,15 @@ static void take_events(tcp_group *tcp, int64_t deadline_ns) {
 
 /* --- calling ----------------------------------------------------------------------------------------------------------- */
 
+static void say_call(tcp_group *tcp, const backend_op *op, int rank) {
+    tcp_note note = tcp_note_make(TCP_CALLS, op->number);
+    note.call = tcp->call;
+    tcp_control_say(tcp, rank, &note, NULL);
+}
+
 static void say_calls(tcp_group *tcp, const backend_op *op) {
-    for (int rank = 0; rank < tcp->world_size; rank++) {
-        if (rank == tcp->rank) continue;
-        tcp_note note = tcp_note_make(TCP_CALLS, op->number);
-        note.call = tcp->call;
-        tcp_control_say(tcp, rank, &note, NULL);
-    }
+    for (int rank = 0; rank < tcp->world_size; rank++)
+        if (rank != tcp->rank) say_call(tcp, op, rank);
     ls_point("tcp.calls.said");
 }
 
@@ -155,21 +158,17 @@ static backend_progress move(tcp_group *tcp, backend_op *op) {
     return moved ? BACKEND_MOVED : BACKEND_PENDING;
 }
 
-/* A peer that lost the group after it was through with this operation has done all that we need of it. */
-static bool has_given_up(const tcp_peer *peer, const backend_op *op) {
-    return peer->standing == TCP_HAS_LOST && (op->number == 0 || peer->done < op->number);
+/* A peer that left or lost the group after it was through with this operation has done all that we need of it. */
+static bool was_through(const tcp_peer *peer, const backend_op *op) {
+    return op->number > 0 && peer->done >= op->number;
 }
 
 /* Who came to this operation and then lost patience, with this rank or another: it fails for all. */
 static ls_status find_who_gave_up(const tcp_group *tcp, const backend_op *op) {
     for (int rank = 0; rank < tcp->world_size && tcp->has_lost_peer; rank++)
-        if (has_given_up(&tcp->peers[rank], op)) return ls_error_raise(&tcp->peers[rank].why);
+        if (tcp->peers[rank].standing == TCP_HAS_LOST && !was_through(&tcp->peers[rank], op))
+            return ls_error_raise(&tcp->peers[rank].why);
     return LS_OK;
-}
-
-ls_status tcp_heed(tcp_group *tcp, const backend_op *op) {
-    take_events(tcp, 0);
-    return find_who_gave_up(tcp, op);
 }
 
 backend_progress tcp_poll(void *state, backend_op *op) {
@@ -177,6 +176,7 @@ backend_progress tcp_poll(void *state, backend_op *op) {
     take_events(tcp, 0);
     if (tcp_is_message(op)) return tcp_message_poll(tcp, op);
     const backend_progress progress = tcp_op_of(op)->phase == TCP_CALLING ? call(tcp, op) : move(tcp, op);
+    if (progress == BACKEND_MOVED) tcp->has_moved = true;
     if (progress != BACKEND_DONE) return progress;
     const ls_status status = find_who_gave_up(tcp, op);
     if (status != LS_OK) return fail(op, status);
@@ -203,21 +203,21 @@ static bool has_ended(const tcp_group *tcp, const backend_op *op, int peer) {
     return s->phase == TCP_CALLING || tcp_lanes_have_ended(tcp, peer);
 }
 
-static ls_status lost(const tcp_group *tcp, const backend_op *op, int rank) {
+/* `before` says what of the operation it cannot have done. */
+static ls_status lost(const tcp_group *tcp, const backend_op *op, int rank, const char *before) {
     const tcp_peer *peer = &tcp->peers[rank];
     char who[TCP_WHO_BYTES], call[CALL_TEXT_BYTES + 32], cause[128] = "died";
     if (peer->standing == TCP_HAS_LEFT)
         snprintf(cause, sizeof cause, "left the group");
     else if (peer->links[TCP_CONTROL].failure)
         snprintf(cause, sizeof cause, "cannot be reached any more (%s)", strerror(peer->links[TCP_CONTROL].failure));
-    return ls_fail(LS_ERR_PEER_LOST, "%s %s before it had done its part of %s; close the group",
-                   tcp_who(tcp, rank, who), cause, op_describe(op, call));
+    return ls_fail(LS_ERR_PEER_LOST, "%s %s before %s %s; close the group", tcp_who(tcp, rank, who), cause, before,
+                   op_describe(op, call));
 }
 
-ls_status tcp_examine(void *state, backend_op *op) {
-    const tcp_group *tcp = state;
+/* Those that we wait for. */
+static ls_status examine_awaited(const tcp_group *tcp, const backend_op *op) {
     int awaited = 0, gone = 0, last = 0;
-    LS_TRY(find_who_gave_up(tcp, op));
     for (int rank = 0; rank < tcp->world_size; rank++) {
         const tcp_peer *peer = &tcp->peers[rank];
         if (!waits_for(tcp, op, rank)) continue;
@@ -226,11 +226,11 @@ ls_status tcp_examine(void *state, backend_op *op) {
             continue;
         /* A message from any rank may come from those who have not left. */
         if (op->call.kind != GROUP_RECEIVE || op->call.root != LS_ANY_RANK || peer->standing != TCP_HAS_LEFT)
-            return lost(tcp, op, rank);
+            return lost(tcp, op, rank, "it had done its part of");
         gone++;
         last = rank;
     }
-    return gone && gone == awaited ? lost(tcp, op, last) : LS_OK;
+    return gone && gone == awaited ? lost(tcp, op, last, "it had done its part of") : LS_OK;
 }
 
 void tcp_describe_missing(void *state, const backend_op *op, char *text, size_t bytes) {
@@ -244,6 +244,76 @@ void tcp_describe_missing(void *state, const backend_op *op, char *text, size_t 
                                  "%srank %d (%s, process %" PRId64 ", last heard of in operation %" PRIu64 ")",
                                  used ? ", " : "", tcp_name(tcp, rank), peer->host, peer->process, peer->heard);
     }
+}
+
+/* --- standing still ---------------------------------------------------------------------------------------------------- */
+
+/* What can go on by itself has moved by then. */
+#define STANDSTILL_NS LS_NS_PER_S
+
+static bool stands_still(tcp_group *tcp) {
+    const int64_t now_ns = ls_now_ns();
+    if (tcp->has_moved) tcp->still_since_ns = now_ns;
+    tcp->has_moved = false;
+    return now_ns - tcp->still_since_ns >= STANDSTILL_NS;
+}
+
+/* Ranks that call different things may wait for each other for ever and receive nothing that shows it. So each tells the next
+ * one its call: where not all are alike, two neighbours are not. Never behind notes that are not read, which would add up. */
+static void tell_next(tcp_group *tcp, const backend_op *op) {
+    const int next = (tcp->rank + 1) % tcp->world_size;
+    if (tcp->checks_calls || tcp->told == op->number) return;
+    ls_mutex_lock(&tcp->lock);
+    const bool is_free = tcp->peers[next].outbox_bytes == 0;
+    ls_mutex_unlock(&tcp->lock);
+    if (is_free) say_call(tcp, op, next);
+    tcp->told = op->number;
+}
+
+/* What the rank before told us of operations that we have come to. */
+static ls_status compare_with_former(const tcp_group *tcp) {
+    const int former = (tcp->rank + tcp->world_size - 1) % tcp->world_size;
+    const tcp_peer *peer = &tcp->peers[former];
+    for (int i = 0; i < 2; i++) {
+        const uint64_t number = peer->called[i];
+        const tcp_call *ours = &tcp->past[number % TCP_PAST_CALLS];
+        if (number == 0 || number > tcp->operation || tcp->operation - number >= TCP_PAST_CALLS) continue;
+        if (!tcp_calls_are_alike(ours, &peer->calls[i]))
+            return tcp_calls_differ(tcp, tcp->rank, ours, former, &peer->calls[i]);
+    }
+    return LS_OK;
+}
+
+/* A rank is gone, and perhaps nobody waits for it but ranks that are not here yet, nor can say whether it did its part. When
+ * what is left does not end the operation in time, the rank is missed by all. */
+static ls_status find_who_is_missed(const tcp_group *tcp, const backend_op *op) {
+    for (int rank = 0; rank < tcp->world_size; rank++) {
+        const tcp_peer *peer = &tcp->peers[rank];
+        const bool is_gone = rank != tcp->rank && peer->standing != TCP_IS_THERE && !was_through(peer, op);
+        /* From whom we wait for data, some may still be on its way. */
+        if (is_gone && !tcp_lanes_wait_for(tcp, rank)) return lost(tcp, op, rank, "all ranks had done their parts of");
+    }
+    return LS_OK;
+}
+
+/* Why the operation may never end, though those that we wait for in it may be there. */
+static ls_status look_around(tcp_group *tcp, const backend_op *op) {
+    LS_TRY(compare_with_former(tcp));
+    if (!stands_still(tcp)) return LS_OK;
+    tell_next(tcp, op);
+    return find_who_is_missed(tcp, op);
+}
+
+ls_status tcp_examine(void *state, backend_op *op) {
+    LS_TRY(find_who_gave_up(state, op));
+    LS_TRY(examine_awaited(state, op));
+    return tcp_is_message(op) ? LS_OK : look_around(state, op);
+}
+
+ls_status tcp_heed(tcp_group *tcp, const backend_op *op) {
+    take_events(tcp, 0);
+    LS_TRY(find_who_gave_up(tcp, op));
+    return look_around(tcp, op);
 }
 
 /* --- sleeping ---------------------------------------------------------------------------------------------------------- */

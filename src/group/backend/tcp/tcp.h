@@ -162,8 +162,11 @@ typedef struct tcp_group {
     tcp_call past[TCP_PAST_CALLS]; /* call n is past[n % TCP_PAST_CALLS] */
     uint64_t unsent, unreceived;   /* messages of the transport's under way */
     bool has_lost_peer;            /* some peer holds the group for lost */
-    _Atomic uint64_t done;         /* the last operation that is complete here */
-    _Atomic bool has_said;         /* that we leave */
+    bool has_moved;                /* since `still_since_ns` was last looked at: our operation, or who is there */
+    int64_t still_since_ns;
+    uint64_t told;         /* the last operation of which we told the next rank our call, since it stood still */
+    _Atomic uint64_t done; /* the last operation that is complete here */
+    _Atomic bool has_said; /* that we leave */
 
     ls_mutex lock; /* guards outboxes, memories */
     tcp_memory *memories;
@@ -187,6 +190,8 @@ static inline bool tcp_is_message(const backend_op *op) {
 
 /* lanes.c. `moved` is set when something was done. Errors: what a peer sent does not fit, LS_ERR_MISMATCH, LS_ERR_FORMAT. */
 void tcp_lanes_begin(tcp_group *tcp, const backend_op *op);
+/* Takes note of an operation that moves elsewhere. */
+void tcp_lanes_pass(tcp_group *tcp, const backend_op *op);
 void tcp_lanes_send(tcp_group *tcp, bool *moved);
 ls_status tcp_lanes_receive(tcp_group *tcp, bool *moved);
 bool tcp_lanes_wait_for(const tcp_group *tcp, int peer);
@@ -224,7 +229,8 @@ void tcp_describe_missing(void *state, const backend_op *op, char *text, size_t 
 uint32_t tcp_bell(void *state);
 backend_progress tcp_sleep(void *state, backend_op *op, uint32_t bell, int64_t deadline_ns);
 void tcp_wake(void *state);
-/* For who carries an operation of these ranks elsewhere: fails when one of them holds the group for lost meanwhile. */
+/* For who carries an operation of these ranks elsewhere: fails when it cannot end there, as tcp_examine; says in `has_moved`
+ * that it moves. */
 ls_status tcp_heed(tcp_group *tcp, const backend_op *op);
 /* "rank 1 (host, process 7)" */
 #define TCP_WHO_BYTES (TCP_HOST_BYTES + 64)
