@@ -18,4 +18,5 @@ call within "rank 0 called all-reduce of 12 f32 sum, rank 1 all-reduce of 10 f32
 call between "rank [01] called reduce of 8 f32 sum to rank 1, rank [23] all-reduce of 16 f16 average, operation 2"
 call ways "rank [02] called (barrier|gather of 4 f32 to rank 0), rank [13] (barrier|gather of 4 f32 to rank 3), operation 2"
 call order "rank 2 called all-reduce of 4 f32 max, operation 3, rank 3 all-reduce of 4 f32 max, operation 2"
+call ahead "rank 2 called all-reduce of 4 f32 max, operation 2, rank 3 all-reduce of 4 f32 max, operation 72"
 exit $result

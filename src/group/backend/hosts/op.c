@@ -4,6 +4,7 @@
 #include "group/backend/hosts/hosts.h"
 
 #include "base/clock.h"
+#include "group/backend/shm/shm.h"
 #include "group/backend/tcp/tcp.h"
 #include "group/group.h"
 
@@ -68,10 +69,10 @@ void hosts_start(void *state, backend_op *op) {
     }
 }
 
-/* `whole` says how far we have come when we leave: to all ranks, also those that no step of ours knows. */
-static backend_progress finish(const hosts_group *hosts, const backend_op *op) {
+/* How far we have come, which peers are told when we leave, and those of this host look up when they miss us. */
+static void say_done(const hosts_group *hosts, const backend_op *op) {
     atomic_store_explicit(&whole_of(hosts)->done, op->number, memory_order_relaxed);
-    return BACKEND_DONE;
+    if (hosts->parts[HOSTS_WITHIN].state) shm_say_done(hosts->parts[HOSTS_WITHIN].state, op->number);
 }
 
 /* What came of a step comes of the operation. */
@@ -80,22 +81,28 @@ static backend_progress go_on(hosts_group *hosts, backend_op *op, backend_progre
     if (progress == BACKEND_FAILED) op->status = hosts->inner.status;
     if (progress != BACKEND_DONE) return progress;
     if (++hosts->step == hosts->steps.count) {
-        if (hosts->steps.next == op->call.count) return finish(hosts, op);
+        if (hosts->steps.next == op->call.count) return BACKEND_DONE;
         plan_from(hosts, op, hosts->steps.next);
     }
     start_step(hosts, op);
     return BACKEND_MOVED;
 }
 
+/* What came of a poll beneath. */
+static backend_progress take(hosts_group *hosts, backend_op *op, backend_progress progress) {
+    if (is_step(hosts, op)) progress = go_on(hosts, op, progress);
+    if (progress == BACKEND_DONE && !is_message(op)) say_done(hosts, op);
+    return progress;
+}
+
 backend_progress hosts_poll(void *state, backend_op *op) {
     hosts_group *hosts = state;
     if (is_own_work(hosts, op)) {
         const bool is_done = hosts_work(&hosts->place, step_of(hosts), &hosts->done);
-        return go_on(hosts, op, is_done ? BACKEND_DONE : BACKEND_MOVED);
+        return take(hosts, op, is_done ? BACKEND_DONE : BACKEND_MOVED);
     }
     const hosts_part *part = part_for(hosts, op);
-    const backend_progress progress = part->backend->poll(part->state, inner_of(hosts, op));
-    return is_step(hosts, op) ? go_on(hosts, op, progress) : progress;
+    return take(hosts, op, part->backend->poll(part->state, inner_of(hosts, op)));
 }
 
 /* Who aborts, or finds that another rank is lost, may be none of those that the step waits for. */
@@ -124,9 +131,8 @@ backend_progress hosts_sleep(void *state, backend_op *op, uint32_t bell, int64_t
     if (hosts_bell(hosts) != bell) return BACKEND_PENDING;
     const int64_t soon_ns = ls_now_ns() + LS_NS_PER_MS;
     const bool is_short = is_step(hosts, op) && group_has_mail(hosts->group) && soon_ns < deadline_ns;
-    const backend_progress progress =
-        part->backend->sleep(part->state, inner_of(hosts, op), beneath, is_short ? soon_ns : deadline_ns);
-    return is_step(hosts, op) ? go_on(hosts, op, progress) : progress;
+    const int64_t until_ns = is_short ? soon_ns : deadline_ns;
+    return take(hosts, op, part->backend->sleep(part->state, inner_of(hosts, op), beneath, until_ns));
 }
 
 void hosts_wake(void *state) {

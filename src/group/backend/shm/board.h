@@ -9,7 +9,7 @@
  *   staged,     for ordinary memory, counted in chunks over the life of the group: put into the stage, combined in
  *   combined,   the stage, and taken out of all stages. Chunk c uses place c % SHM_STAGE_CHUNKS.
  *   taken
- *   done        the last operation that is complete here, for messages
+ *   done        the last operation that is complete here, by the number under which it was posted
  *   standing    whether the rank is there, has left, or holds the group for lost, and why
  *   sleeping    set before the rank sleeps on `bell`, which who publishes afterwards advances                        */
 #ifndef LS_GROUP_SHM_BOARD_H
@@ -32,7 +32,7 @@ typedef struct shm_slot {
     _Alignas(2 * SHM_LINE) _Atomic uint64_t number;
     uint64_t tag;
     uint64_t count;
-    uint32_t what; /* kind, dtype and op, a byte each; whether the payload is the data; 7 bits of the number posted */
+    uint32_t what; /* kind, dtype and op, a byte each; whether the payload is the data; 7 bits of `posted` */
     uint32_t root;
     unsigned char payload[SHM_SLOT_PAYLOAD_BYTES]; /* begins on the first line: small data travels with the call */
 } shm_slot;
@@ -66,10 +66,11 @@ typedef struct shm_board {
 
     _Alignas(2 * SHM_LINE) ls_error why; /* before `standing` */
 
-    /* Written before the board is shared, or (names) before the slot of the operation. */
+    /* Written before the board is shared, or (posted, names) before the slot of the operation, for messages alone. */
     char host[SHM_HOST_BYTES];
     int64_t process;
     cpu_set_t processors; /* that this rank may run on */
+    uint64_t posted[2];   /* under which number: the operation in the slot may be a step */
     char names[2][SHM_NAME_BYTES];
 
     _Alignas(4096) unsigned char stage[SHM_STAGE_CHUNKS][SHM_STAGE_CHUNK_BYTES];

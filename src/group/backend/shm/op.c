@@ -41,15 +41,14 @@ static bool is_better_in_place(const shm_group *shm, const backend_op *op) {
 }
 
 /* Beside kind, dtype and op in `what`: the payload is the data, not its place; and the end of the number under which the call
- * was posted, enough to tell a rank that is ahead. */
+ * was posted, by which the call of a rank that is ahead differs. */
 #define WITH_DATA (UINT32_C(1) << 24)
 #define NUMBER_SHIFT 25
-#define NUMBERS 128
 
 static uint32_t pack(const backend_op *posted) {
     const group_call *call = &posted->call;
     return (uint32_t)call->kind | (uint32_t)call->dtype << 8 | (uint32_t)call->op << 16 |
-           (uint32_t)(posted->number % NUMBERS) << NUMBER_SHIFT;
+           (uint32_t)posted->number << NUMBER_SHIFT;
 }
 
 bool shm_slot_has_place(const shm_slot *slot) {
@@ -58,19 +57,18 @@ bool shm_slot_has_place(const shm_slot *slot) {
     return !(slot->what & WITH_DATA) && place.memory != 0;
 }
 
-/* What stands in the slot of a rank: its number is the one next to ours that ends like this. */
 static rank_call unpack(const shm_group *shm, int rank, const backend_op *op) {
+    const shm_board *board = shm->boards[rank];
     const shm_slot *slot = shm_slot_of(shm, rank, op->number);
-    const uint64_t own = op_posted(op)->number, ahead = ((slot->what >> NUMBER_SHIFT) - own) % NUMBERS;
     return (rank_call){.rank = shm_name(shm, rank),
-                       .number = own + ahead - (ahead < NUMBERS / 2 ? 0 : NUMBERS),
+                       .number = board->posted[op->number % 2],
                        .call = {.kind = (group_kind)(slot->what & 0xff),
                                 .dtype = (ls_dtype)(slot->what >> 8 & 0xff),
                                 .op = (ls_op)(slot->what >> 16 & 0xff),
                                 .root = (int)slot->root,
                                 .count = slot->count,
                                 .tag = slot->tag,
-                                .name = shm->boards[rank]->names[op->number % 2]}};
+                                .name = board->names[op->number % 2]}};
 }
 
 static void publish_counts(const shm_group *shm, const backend_op *op, unsigned char *payload) {
@@ -95,6 +93,7 @@ void shm_start(void *state, backend_op *op) {
     slot->count = posted->call.count;
     slot->what = pack(posted);
     slot->root = (uint32_t)posted->call.root;
+    shm_own_board(shm)->posted[op->number % 2] = posted->number;
     if (posted->call.tag) {
         char *name = shm_own_board(shm)->names[op->number % 2];
         snprintf(name, SHM_NAME_BYTES, "%s", posted->call.name ? posted->call.name : "");
@@ -223,8 +222,7 @@ backend_progress shm_poll(void *state, backend_op *op) {
     if (shm_is_message(op)) return shm_message_poll(shm, op);
     const backend_progress progress = go_on(shm, op);
     if (progress == BACKEND_DONE) {
-        /* Relaxed: read for messages only. */
-        atomic_store_explicit(&shm_own_board(shm)->done.value, op->number, memory_order_relaxed);
+        if (!op->whole) shm_say_done(shm, op->number);
         ls_point("shm.operation.done");
     }
     return progress;

@@ -103,7 +103,12 @@ static inline shm_board *shm_own_board(const shm_group *shm) {
 static inline bool shm_has_given_up(const shm_group *shm, const backend_op *op, int peer) {
     const shm_board *board = shm->boards[peer];
     return atomic_load_explicit(&board->standing, memory_order_acquire) == SHM_HAS_LOST &&
-           (op->number == 0 || atomic_load_explicit(&board->done.value, memory_order_relaxed) < op->number);
+           (op->number == 0 || atomic_load_explicit(&board->done.value, memory_order_relaxed) < op_posted(op)->number);
+}
+
+/* Relaxed: what counts stands elsewhere; `standing`, which is looked at first, comes later. */
+static inline void shm_say_done(const shm_group *shm, uint64_t posted) {
+    atomic_store_explicit(&shm_own_board(shm)->done.value, posted, memory_order_relaxed);
 }
 
 /* op.c */
