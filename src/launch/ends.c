@@ -32,10 +32,14 @@ static void signal_groups(job *self, int signal) {
         if (self->ranks[i].has_group) kill(-self->ranks[i].pid, signal);
 }
 
+/* Orphans are ours by PR_SET_CHILD_SUBREAPER; the watcher has to outlive us, and whoever hung in its start may. */
+static bool is_of_job(const job *self, const launch_process *process) {
+    return process->parent == getpid() && process->pid != self->watcher.pid && process->pid != self->left_behind;
+}
+
 static void count_descendant(void *context, const launch_process *process) {
     job *self = context;
-    /* Orphans are ours by PR_SET_CHILD_SUBREAPER; the watcher has to outlive us. */
-    if (process->parent != getpid() || process->pid == self->watcher.pid || process->is_zombie) return;
+    if (!is_of_job(self, process) || process->is_zombie) return;
     self->descendants++;
     if (self->phase == KILLING) kill(process->pid, SIGKILL);
 }
@@ -100,7 +104,7 @@ static void look_around(job *self) {
 /* Of a child that SIGKILL has not ended: a zombie too, which a debugger that traces it keeps from us. */
 static void tell_of_rest(void *context, const launch_process *process) {
     job *self = context;
-    if (process->parent != getpid() || process->pid == self->watcher.pid) return;
+    if (!is_of_job(self, process)) return;
     char whose[32] = "the job";
     for (int i = 0; i < self->options->ranks; i++)
         if (self->ranks[i].pid == process->session) snprintf(whose, sizeof whose, "rank %d", i);

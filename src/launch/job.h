@@ -61,6 +61,7 @@ typedef struct job {
     store_server *server;
     launch_output *output;
     launch_watcher watcher;
+    pid_t left_behind; /* by a start that failed, which names it; 0: none is */
     char *path;
     int null;
     int was_subreaper;

@@ -77,6 +77,7 @@ static ls_status start_rank(job *self, int rank, int cores) {
     }
     pid_t pid = 0;
     if (status == LS_OK) status = launch_worker_start(&start, &pid);
+    if (status != LS_OK) self->left_behind = pid;
     if (status == LS_ERR_ABORTED) status = fail_interrupted(self);
     /* The rank has its own by now: the store sees a closed door when the rank's last copy goes. */
     if (start.door >= 0) close(start.door);

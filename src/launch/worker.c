@@ -125,9 +125,8 @@ ls_status launch_worker_start(const launch_start *start, pid_t *started) {
                            ? await_program(start, report[0])
                            : ls_fail_errno(LS_ERR_IO, failure, "cannot start a process; raise the limit on processes");
     close(report[0]);
-    if (status == LS_OK)
-        *started = pid;
-    else if (pid > 0 && !launch_process_end(pid))
-        status = ls_fail_within(status, "process %d was killed and does not end; it is left behind", (int)pid);
-    return status;
+    const bool is_there = pid > 0 && (status == LS_OK || !launch_process_end(pid));
+    if (is_there) *started = pid;
+    if (status == LS_OK || !is_there) return status;
+    return ls_fail_within(status, "process %d was killed and does not end; it is left behind", (int)pid);
 }

@@ -27,7 +27,8 @@ typedef struct launch_start {
 
 /* Starts a process in a session of its own, which dies with this one, and returns when the program runs in it.
  * Errors: LS_ERR_IO (no process, no memory), LS_ERR_ARGUMENT (the file is no program), LS_ERR_TIMEOUT,
- * LS_ERR_ABORTED (it was cancelled); then no process is left; one that the kernel does not end is named. */
+ * LS_ERR_ABORTED (it was cancelled); then no process is left, but for one that the kernel does not end: it is named, and
+ * `pid` receives it. */
 ls_status launch_worker_start(const launch_start *start, pid_t *pid);
 
 #endif

@@ -443,13 +443,31 @@ static void ranks_get_their_time_to_die_after_a_start_that_was_longer(void **sta
     captured_free(&job);
 }
 
+typedef struct search {
+    pid_t launcher, found;
+    const char *mark; /* in its environment */
+} search;
+
+static void look_at(void *context, const launch_process *process) {
+    search *self = context;
+    if (process->parent == self->launcher && launch_process_carries(process->pid, self->mark))
+        self->found = process->pid;
+}
+
+static pid_t find_child(pid_t launcher, const char *mark) {
+    search self = {.launcher = launcher, .mark = mark};
+    while (self.found == 0) launch_each_process(look_at, &self);
+    return self.found;
+}
+
+/* And once only, where a rank that ran by then does not end either. */
 static void what_hangs_in_its_start_and_does_not_end_is_named(void **state) {
     (void)state;
     captured job;
     char said[96];
-    const pid_t pid = start_that_hangs(&job, 1, 0);
-    /* As below: a debugger keeps its end from the launcher. */
-    if (ptrace(PTRACE_SEIZE, pid, NULL, NULL) != 0) {
+    const pid_t pid = start_that_hangs(&job, 2, 300), running = find_child(job.launcher, "LOCAL_RANK=0");
+    /* As below: a debugger keeps their ends from the launcher. */
+    if (ptrace(PTRACE_SEIZE, pid, NULL, NULL) != 0 || ptrace(PTRACE_SEIZE, running, NULL, NULL) != 0) {
         kill(job.launcher, SIGKILL);
         LS_SKIP("this process may not debug another (ptrace)");
     }
@@ -457,14 +475,14 @@ static void what_hangs_in_its_start_and_does_not_end_is_named(void **state) {
     captured_finish(&job);
     snprintf(said, sizeof said, ": process %d was killed and does not end; it is left behind: \"", (int)pid);
     assert_non_null(strstr(job.texts[0], said));
+    snprintf(said, sizeof said, "process %d of", (int)pid);
+    assert_null(strstr(job.texts[0], said));
+    snprintf(said, sizeof said, "process %d of rank 0 was killed and does not end;", (int)running);
+    assert_non_null(strstr(job.texts[0], said));
     assert_int_equal(job.exit_code, 128 + SIGINT);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(waitpid(running, NULL, 0), running);
     captured_free(&job);
-}
-
-static void find_rank_1(void *context, const launch_process *process) {
-    pid_t *found = context;
-    if (process->parent == found[0] && launch_process_carries(process->pid, "LOCAL_RANK=1")) found[1] = process->pid;
 }
 
 /* Whoever debugs a process learns of its end before its parent does: to the launcher it is as one that SIGKILL does not
@@ -478,19 +496,18 @@ static void a_rank_that_does_not_end_when_it_is_killed_is_named_and_left_behind(
         &(launch_options){
             .ranks = 2, .program = (char *const[]){"sleep", "1000", NULL}, .grace_ms = 1, .kill_limit_ms = 300},
         true);
-    pid_t found[2] = {job.launcher, 0};
-    while (found[1] == 0) launch_each_process(find_rank_1, found);
-    if (ptrace(PTRACE_SEIZE, found[1], NULL, NULL) != 0) {
+    const pid_t pid = find_child(job.launcher, "LOCAL_RANK=1");
+    if (ptrace(PTRACE_SEIZE, pid, NULL, NULL) != 0) {
         kill(job.launcher, SIGKILL);
         LS_SKIP("this process may not debug another (ptrace)");
     }
     kill(job.launcher, SIGTERM);
     captured_finish(&job);
-    snprintf(said, sizeof said, "process %d of rank 1 was killed and does not end;", (int)found[1]);
+    snprintf(said, sizeof said, "process %d of rank 1 was killed and does not end;", (int)pid);
     assert_non_null(strstr(job.texts[0], said));
     assert_null(strstr(job.texts[0], "of rank 0 was killed"));
     assert_int_equal(job.exit_code, 128 + SIGTERM); /* rank 0's, the first failure */
-    assert_int_equal(waitpid(found[1], NULL, 0), found[1]);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
     captured_free(&job);
 }
 
