@@ -26,7 +26,7 @@ typedef struct player {
 } player;
 
 static struct {
-    int world_size, lanes, host_count;
+    int world_size, host_count, lanes, largest;
     int host_of[MOST_RANKS], index_of[MOST_RANKS], size_of[MOST_RANKS];
     player players[MOST_RANKS];
     size_t sent[MOST_RANKS];  /* bytes, by each host to others */
@@ -45,10 +45,9 @@ static inline void lay_out(const char *hosts) {
         world.index_of[rank] = world.size_of[host]++;
         if (host >= world.host_count) world.host_count = host + 1;
     }
-    bool are_alike = true;
     for (int host = 0; host < world.host_count; host++) {
         if (world.size_of[host] < world.lanes) world.lanes = world.size_of[host];
-        are_alike = are_alike && world.size_of[host] == world.size_of[0];
+        if (world.size_of[host] > world.largest) world.largest = world.size_of[host];
     }
     const size_t all_rows = row_bytes * (size_t)world.world_size;
     for (int rank = 0; rank < world.world_size; rank++) {
@@ -59,7 +58,7 @@ static inline void lay_out(const char *hosts) {
                                  .index = world.index_of[rank],
                                  .local_size = world.size_of[world.host_of[rank]],
                                  .lanes = world.lanes,
-                                 .are_hosts_alike = are_alike,
+                                 .largest = world.largest,
                                  .host_of = world.host_of,
                                  .index_of = world.index_of};
         p->array = malloc(row_bytes);
@@ -160,6 +159,14 @@ static inline size_t sent_by(const group_call *call, int which, int count) {
     return bytes * (size_t)(count - 1);
 }
 
+/* Nothing is written across the end of a half of scratch. */
+static inline void write_result(player *p, size_t bytes, const char *result) {
+    char *data = step_of((int)(p - world.players))->call.data;
+    const size_t at = (uintptr_t)data - (uintptr_t)p->scratch;
+    if (at < 2 * HOSTS_HALF_BYTES) assert_int_equal(at / HOSTS_HALF_BYTES, (at + bytes - 1) / HOSTS_HALF_BYTES);
+    memcpy(data, result, bytes);
+}
+
 /* What the group beneath would compare, and then do. */
 static inline void run_step(hosts_where where, const int *members, int count) {
     const group_call *first = &step_of(members[0])->call;
@@ -172,8 +179,9 @@ static inline void run_step(hosts_where where, const int *members, int count) {
         bytes[i] = result_for(members, count, i);
     }
     for (int i = 0; i < count; i++) {
-        if (bytes[i]) memcpy(step_of(members[i])->call.data, world.result[members[i]], bytes[i]);
-        end_step(&world.players[members[i]]);
+        player *p = &world.players[members[i]];
+        if (bytes[i]) write_result(p, bytes[i], world.result[members[i]]);
+        end_step(p);
     }
 }
 

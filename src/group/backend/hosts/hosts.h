@@ -9,7 +9,7 @@
  *
  *     whole     all ranks, over TCP: carries whatever has no plan, and all messages
  *     within    the ranks of this host, over shared memory
- *     lane      one rank of each host, those of the same index on theirs, over TCP: an all-reduce between hosts runs on
+ *     lane      one rank of each host, those of the same index on theirs, over TCP: what goes between hosts runs on
  *               as many lanes as the smallest host has ranks, each with its part of the data
  *
  * Where no host has a second rank, and with LOCKSTEP_DEBUG=detail, which compares the calls of all ranks first, there
@@ -35,24 +35,27 @@ typedef enum hosts_where {
     HOSTS_LANE,
     HOSTS_PARTS,
     HOSTS_END = HOSTS_PARTS, /* what was combined becomes the result: an average, a short type */
-    HOSTS_LOAD,              /* rows of the user's array become a matrix, in a type that is wide enough to add in */
-    HOSTS_STORE              /* and a matrix becomes rows of the user's array */
+    HOSTS_LOAD,              /* the user's array comes into scratch, in a type that is wide enough to add in */
+    HOSTS_STORE              /* and back */
 } hosts_where;
 
-/* Rows in the user's array: that of rank r begins at element first + r * stride. Nothing lies behind `limit`. */
-typedef struct hosts_rows {
-    size_t first, stride, limit;
-} hosts_rows;
+/* How an array lies in scratch. Rows begin `stride` elements apart in the user's array; a host's are one block, which is dealt
+ * to the lanes in parts: [lanes][hosts][part]. */
+typedef struct hosts_layout {
+    ls_dtype dtype;
+    size_t stride; /* 0: no rows, one stretch as it is */
+    size_t part;
+} hosts_layout;
 
 /* One step of a plan; the call's dtype and op are the user's where the step is this rank's own. */
 typedef struct hosts_step {
     hosts_where where;
     group_call call;
-    hosts_rows rows; /* of LOAD and STORE */
+    hosts_layout layout; /* of LOAD and STORE */
 } hosts_step;
 
 #define HOSTS_MOST_LANES 16 /* that share one array: fewer, larger parts */
-#define HOSTS_MOST_STEPS (3 + HOSTS_MOST_LANES)
+#define HOSTS_MOST_STEPS (6 + HOSTS_MOST_LANES)
 
 /* Steps for the elements (of each row, where there are rows) up to `next`; a plan for those behind follows. */
 typedef struct hosts_steps {
@@ -70,7 +73,7 @@ typedef struct hosts_place {
     int host, host_count;
     int index, local_size; /* this rank's among those of its host */
     int lanes;             /* of the whole group: ranks of the smallest host */
-    bool are_hosts_alike;  /* all have as many ranks */
+    int largest;           /* ranks of the largest */
     const int *host_of;    /* [world_size] numbers of hosts */
     int *index_of;         /* [world_size] */
 } hosts_place;

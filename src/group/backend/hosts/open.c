@@ -19,7 +19,6 @@ static void take_place(hosts_group *hosts, const int *host_of, int rank) {
     place->host_of = host_of;
     place->host = host_of[rank];
     place->lanes = place->world_size;
-    place->are_hosts_alike = true;
     for (int i = 0; i < place->world_size; i++)
         if (host_of[i] >= place->host_count) place->host_count = host_of[i] + 1;
     for (int host = 0; host < place->host_count; host++) {
@@ -27,8 +26,8 @@ static void take_place(hosts_group *hosts, const int *host_of, int rank) {
         for (int i = 0; i < place->world_size; i++)
             if (host_of[i] == host) place->index_of[i] = size++;
         if (host == place->host) place->local_size = size;
-        if (host > 0 && size != place->lanes) place->are_hosts_alike = false;
         if (size < place->lanes) place->lanes = size;
+        if (size > place->largest) place->largest = size;
     }
     place->index = place->index_of[rank];
 }

@@ -1,37 +1,34 @@
-/* work.c: what a rank does by itself between two steps of a plan. Pure.
- *
- * A matrix has a row for each rank, those of one index together, in the order of their hosts: so what a lane combines is one
- * stretch, and so is what one host's rank on it gets. */
+/* work.c: what a rank does by itself between two steps of a plan, some of it at a time. Pure. */
 #include "group/backend/hosts/hosts.h"
 
 #include <string.h>
 
 #define ELEMENTS_AT_ONCE ((size_t)32768)
 
-/* The array's elements in the type in which they are combined. */
-static void load(const group_call *call, void *into, const void *from, size_t count) {
-    const reduce_kernel *kernel = reduce_kernel_for(call->dtype, call->op);
-    if (kernel->next) /* a value is the larger of itself and itself, in the wider type */
-        reduce_kernel_for(call->dtype, LS_MAX)->begin(into, from, from, count);
-    else
-        memcpy(into, from, count * ls_dtype_size(call->dtype));
-}
-
-static size_t matrix_row(const hosts_place *place, int rank) {
-    return (size_t)place->index_of[rank] * (size_t)place->host_count + (size_t)place->host_of[rank];
-}
-
-static void move_row(const hosts_place *place, const hosts_step *step, int rank) {
+/* `count` elements from `index` on in the user's array, from `place` on in scratch. */
+static void move(const hosts_step *step, size_t index, size_t place, size_t count) {
     const group_call *call = &step->call;
-    const size_t element = ls_dtype_size(call->dtype), first = step->rows.first + (size_t)rank * step->rows.stride;
-    const size_t left = first < step->rows.limit ? step->rows.limit - first : 0;
-    const size_t count = call->count < left ? call->count : left, row = matrix_row(place, rank) * call->count;
-    if (count == 0) return;
+    const size_t size = ls_dtype_size(call->dtype), between = ls_dtype_size(step->layout.dtype);
     if (step->where == HOSTS_STORE)
-        memcpy((char *)call->data + first * element, (const char *)call->send + row * element, count * element);
-    else
-        load(call, (char *)call->data + row * reduce_kernel_for(call->dtype, call->op)->wide_bytes,
-             (const char *)call->send + first * element, count);
+        memcpy((char *)call->data + index * size, (const char *)call->send + place * size, count * size);
+    else if (step->layout.dtype == call->dtype)
+        memcpy((char *)call->data + place * size, (const char *)call->send + index * size, count * size);
+    else { /* a value is the larger of itself and itself, in the wider type */
+        const char *from = (const char *)call->send + index * size;
+        reduce_kernel_for(call->dtype, LS_MAX)->begin((char *)call->data + place * between, from, from, count);
+    }
+}
+
+/* Where parts end within the row, it goes on on the next lane. */
+static void move_row(const hosts_place *place, const hosts_step *step, int rank) {
+    const size_t part = step->layout.part, count = step->call.count;
+    const size_t first = (size_t)place->index_of[rank] * count, user = (size_t)rank * step->layout.stride;
+    for (size_t done = 0, run = 0; done < count; done += run) {
+        const size_t lane = (first + done) / part, in_part = (first + done) % part;
+        const size_t row = lane * (size_t)place->host_count + (size_t)place->host_of[rank];
+        run = part - in_part < count - done ? part - in_part : count - done;
+        move(step, user + done, row * part + in_part, run);
+    }
 }
 
 static bool move_rows(const hosts_place *place, const hosts_step *step, size_t *done) {
@@ -40,16 +37,16 @@ static bool move_rows(const hosts_place *place, const hosts_step *step, size_t *
     return *done == (size_t)place->world_size;
 }
 
-static bool end_some(const hosts_place *place, const group_call *call, size_t *done) {
+bool hosts_work(const hosts_place *place, const hosts_step *step, size_t *done) {
+    const group_call *call = &step->call;
     const reduce_kernel *kernel = reduce_kernel_for(call->dtype, call->op);
     const size_t left = call->count - *done, count = left < ELEMENTS_AT_ONCE ? left : ELEMENTS_AT_ONCE;
-    if (count)
+    if (step->layout.stride) return move_rows(place, step, done);
+    if (count && step->where == HOSTS_END)
         kernel->end((char *)call->data + *done * ls_dtype_size(call->dtype),
                     (const char *)call->send + *done * kernel->wide_bytes, count, place->world_size);
+    else if (count)
+        move(step, *done, *done, count);
     *done += count;
     return *done == call->count;
-}
-
-bool hosts_work(const hosts_place *place, const hosts_step *step, size_t *done) {
-    return step->where == HOSTS_END ? end_some(place, &step->call, done) : move_rows(place, step, done);
 }
