@@ -14,11 +14,12 @@
 
 static char the_mark[64]; /* "LS_TEST_MARK=..." */
 
-/* Marks all that is started from now on; nothing that carries the mark runs yet. */
-static inline void mark_processes(void) {
+/* A test's set-up: marks all that is started from now on; nothing that carries the mark runs yet. */
+static inline int mark_processes(void **state) {
+    (void)state;
     static int count;
     snprintf(the_mark, sizeof the_mark, "LS_TEST_MARK=%d-%d-%lld", (int)getpid(), ++count, (long long)ls_now_ns());
-    putenv(the_mark);
+    return putenv(the_mark);
 }
 
 static inline void count_marked(void *context, const launch_process *process) {
