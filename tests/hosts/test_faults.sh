@@ -21,14 +21,24 @@ for rank in 0 1; do
     [ "$(cat "$folder/code.$rank")" = 0 ] || wrong "with loss and delay rank $rank ended with $(cat "$folder/code.$rank")"
 done
 
-# The group's limit ends what a cut link holds up. Of the ranks of its own host one knows which operation each has done.
-ranks "1 2 2" "$2/tests/worker_hosts" 4000000 60 3000
-for rank in 0 1 2; do await ready $rank; done
+# The group's limit ends what a cut link holds up.
+ranks "1 2" "$2/tests/worker_hosts" 4000000 60 3000
+await ready 0
+await ready 1
 sleep 0.5
 unplug 2
 finish 55
 says 0 "rank 1 ("
 says 1 "rank 0 ("
+
+# Of a rank that stops between two operations those of its own host know which one it has done. One of them alone has a limit, so
+# that none of another host, which knows less, speaks first.
+rm -f "$folder"/rank.*
+MASTER_PORT=29513
+ranks "3 4 4" sh -c "exec '$2/tests/worker_hosts' 4000 60 \$((RANK == 2 ? 3000 : -1)) 1"
+await error 2
+kill -CONT "$(echo $pids | cut -d ' ' -f 2)"
+finish 55
 numbers=$(sed -n 's/.* operation \([0-9]*\), .*missing: rank 1 (.*, last done operation \([0-9]*\)).*/\1 - \2/p' "$folder/rank.2")
 [ "$((${numbers:-0}))" -eq 1 ] || wrong "rank 2 does not say that rank 1 has done all operations before the one that hangs"
 
