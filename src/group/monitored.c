@@ -13,7 +13,7 @@
 #define SLACK_MS 2000
 /* How often we look whether the group is lost. */
 #define SLICE_MS 200
-/* How often we look for what comes from rank to rank. */
+/* How often we look for what comes from rank to rank, and whether all have heard. */
 #define LOOK_NS LS_NS_PER_MS
 
 /* What a rank says at a barrier, in this order. */
@@ -107,6 +107,18 @@ static ls_status collect(const visit *here) {
                    here->number, here->timeout_ms, "these ranks do");
 }
 
+/* Where this process serves the store, which may end with it in a moment: whoever has heard takes its own word away. */
+static void see_off(const visit *here) {
+    const int64_t end_ns = ls_deadline_after_ms(SLACK_MS);
+    for (int rank = 1; rank < here->group->world_size && ls_store_port(here->group->store) > 0; rank++) {
+        char key[LS_STORE_KEY_BYTES];
+        bool is_there = true;
+        name_key(here, here->number, COMES, rank, key);
+        while (ls_store_check(here->group->store, key, &is_there) == LS_OK && is_there && ls_now_ns() < end_ns)
+            ls_sleep_until(ls_now_ns() + LOOK_NS);
+    }
+}
+
 static ls_status lead(const visit *here) {
     ls_error verdict;
     if (here->number > 2) { /* who comes to this barrier is through with the one before */
@@ -119,6 +131,7 @@ static ls_status lead(const visit *here) {
     ls_point("monitored.barrier.collected");
     LS_TRY(say(here, VERDICT, &verdict));
     ls_point("monitored.barrier.told");
+    see_off(here);
     return ls_error_raise(&verdict);
 }
 

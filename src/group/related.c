@@ -109,6 +109,18 @@ static void make_stranger(ls_group *sub, const ls_group *parent, const int *rank
                             count ? ": its ranks are, of the group it was made of, " : "", list));
 }
 
+/* The members find each other through the store, which ends with the rank that serves it: so nobody goes on, and those that are left
+ * out may go home, before all have. Also where they have not: all of them know by then. */
+static ls_status open_together(ls_group **sub, ls_group *parent, const group_origin *origin) {
+    ls_error outcome;
+    const ls_status opened = open_relative(*sub, parent, origin, 's');
+    ls_error_capture(&outcome, opened);
+    const ls_status met = ls_group_barrier(parent, NULL);
+    if (opened != LS_OK) return ls_error_raise(&outcome);
+    if (met != LS_OK) ls_group_close(sub);
+    return met;
+}
+
 /* Collective in `parent`. This rank is ranks[own]; negative: it is left out. `said` is the digest of what all ranks should have said alike. */
 static ls_status open_subgroup(ls_group **result, ls_group *parent, const int *ranks, int count, int own,
                                uint64_t said) {
@@ -122,9 +134,9 @@ static ls_status open_subgroup(ls_group **result, ls_group *parent, const int *r
     group_origin origin = {.parent = parent, .ranks = ranks};
     ls_status status = group_agree(parent, GROUP_SUBGROUP, (size_t)said, sub ? LS_OK : LS_ERR_MEMORY, &origin.number);
     if (!sub) return status;
-    if (status == LS_OK) status = open_relative(sub, parent, &origin, 's');
+    if (status == LS_OK) status = open_together(&sub, parent, &origin);
     if (status != LS_OK) {
-        group_drop_user(sub);
+        if (sub) group_drop_user(sub);
         return status;
     }
     if (own < 0) make_stranger(sub, parent, ranks, count);

@@ -72,6 +72,25 @@ static void jobs_side_by_side_do_not_meet(void **state) {
     assert_job(&self, 0, " of 2 is done");
 }
 
+/* Rank 0 serves the store, through which the others still hear and find each other. */
+static void rank_0_may_end_when_its_own_part_is_done(void **state) {
+    (void)state;
+    static const char *const backends[] = {"shm", "tcp"}, *const lasts[] = {"subgroup", "barrier"};
+    for (int i = 0; i < 4; i++) {
+        const int port = free_port();
+        job self = {.count = 0};
+        for (int rank = 0; rank < 3; rank++) {
+            char settings[128];
+            snprintf(settings, sizeof settings,
+                     "RANK=%d WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d LOCKSTEP_BACKEND=%s", rank, port,
+                     backends[i % 2]);
+            job_start(&self, settings, (const char *[]){LS_TEST_BIN_DIR "/worker_early", lasts[i / 2], NULL});
+        }
+        job_finish(&self);
+        assert_job(&self, 0, "LS_OK: done");
+    }
+}
+
 /* torchrun's agent listens on MASTER_PORT itself: twice at once, with one run id. */
 static void beside_torchruns_agent_another_port_is_found(void **state) {
     (void)state;
@@ -245,6 +264,7 @@ int main(void) {
         cmocka_unit_test(a_hundred_groups_in_turn_on_one_port),
         cmocka_unit_test(two_groups_at_a_time_share_the_server),
         cmocka_unit_test(jobs_side_by_side_do_not_meet),
+        cmocka_unit_test(rank_0_may_end_when_its_own_part_is_done),
         cmocka_unit_test(beside_torchruns_agent_another_port_is_found),
         cmocka_unit_test(wrong_variables_are_named_with_their_values),
         cmocka_unit_test(different_world_sizes_are_named_on_all_ranks),
