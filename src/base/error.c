@@ -1,6 +1,7 @@
 /* error.c: status names, and the thread's last failure. */
 #include "base/error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,10 +62,15 @@ ls_status ls_fail(ls_status status, const char *format, ...) {
     return status;
 }
 
+/* What to do where the reason alone says it, whatever the call was. */
+static const char *cure_of(int error_number) {
+    return error_number == EMFILE ? "; raise the limit on open files (ulimit -n)" : "";
+}
+
 ls_status ls_fail_errno(ls_status status, int error_number, const char *format, ...) {
-    char reason[128], suffix[160];
+    char reason[128], suffix[224];
     /* glibc's strerror_r, which returns the text and may leave `reason` alone; strerror itself is not for threads. */
-    snprintf(suffix, sizeof suffix, ": %s", strerror_r(error_number, reason, sizeof reason));
+    snprintf(suffix, sizeof suffix, ": %s%s", strerror_r(error_number, reason, sizeof reason), cure_of(error_number));
     va_list arguments;
     va_start(arguments, format);
     describe(status, format, arguments, suffix);

@@ -103,7 +103,8 @@ ls_status ls_thread_start(ls_thread *thread, const char *name, void (*body)(void
     if (failure) {
         ls_held_release(record->context.trace);
         ls_free(record);
-        return ls_fail_errno(LS_ERR_IO, failure, "cannot start the thread \"%s\"; raise the limit on processes", name);
+        return ls_fail_errno(LS_ERR_IO, failure, "cannot start the thread \"%s\"%s", name,
+                             failure == EAGAIN ? "; raise the limit on processes (ulimit -u)" : "");
     }
     thread->is_started = true;
     return LS_OK;

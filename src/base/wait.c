@@ -49,6 +49,8 @@ int ls_descriptors_wait(struct pollfd *descriptors, size_t count, int64_t deadli
     LS_ASSERT_NONE_HELD();
     for (;;) {
         const int ready = poll(descriptors, count, timeout_until(deadline_ns));
+        /* More descriptors than the process may have are refused so; the reason is the same as where one cannot be made. */
+        if (ready < 0 && errno == EINVAL) errno = EMFILE;
         /* Signals are the program's own matter; the deadline is absolute, so that waiting again waits no longer. */
         if (ready >= 0 || errno != EINTR) return ready;
     }

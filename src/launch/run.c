@@ -7,6 +7,7 @@
 #include "launch/cores.h"
 #include "launch/environment.h"
 #include "launch/worker.h"
+#include "store/service.h"
 
 #include "base/error.h"
 #include "base/fault.h"
@@ -177,11 +178,7 @@ ls_status launch_run(const launch_options *options, launch_result *result) {
     self->ranks = ls_alloc_array((size_t)options->ranks, sizeof(job_rank));
     self->failed = ls_alloc_array((size_t)options->ranks, sizeof *self->failed);
     if (!self->ranks || !self->failed) goto out;
-    const int failure = ls_fault(LS_FAULT_SYSCALL) ? UV_EMFILE : uv_loop_init(&self->loop);
-    if (failure) {
-        status = ls_fail(LS_ERR_IO, "the launcher cannot make its loop: %s", uv_strerror(failure));
-        goto out;
-    }
+    if ((status = store_loop_open(&self->loop)) != LS_OK) goto out;
     uv_timer_init(&self->loop, &self->timer);
     uv_timer_init(&self->loop, &self->tell_timer);
     self->timer.data = self->tell_timer.data = self;

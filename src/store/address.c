@@ -105,6 +105,7 @@ void store_interfaces_describe(char *text, size_t bytes) {
         used += (size_t)snprintf(text + used, bytes - used, "%s%s %s", used ? ", " : "", each->ifa_name, host);
     }
     freeifaddrs(list);
+    if (used == 0) snprintf(text, bytes, "no address at all; is its interface lo up?");
 }
 
 /* --- sockets ------------------------------------------------------------------------------------------------------ */

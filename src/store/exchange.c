@@ -145,7 +145,7 @@ static ls_status fail_to_fetch(const offer *from, const store_request *request, 
     char boot[BOOT_BYTES], rank[24] = "";
     read_boot(boot);
     /* For the sentence alone: two containers of one host share a boot id and may still not reach each other. */
-    const bool is_elsewhere = memcmp(boot, from->boot, sizeof boot) != 0;
+    const bool is_elsewhere = boot[0] && from->boot[0] && memcmp(boot, from->boot, sizeof boot) != 0;
     if (from->rank >= 0) snprintf(rank, sizeof rank, "rank %d, ", (int)from->rank);
     /* Not LS_ERR_TIMEOUT: the key is set, so waiting longer is no cure. */
     return ls_fail_within(status == LS_ERR_TIMEOUT ? LS_ERR_PEER_LOST : status,

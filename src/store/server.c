@@ -324,9 +324,14 @@ static void serve(peer *from, const store_frame *frame) {
 static void receive(peer *from) {
     ls_status status = store_inbox_receive(&from->inbox, from->socket);
     if (status == LS_END) return;
-    store_frame frame;
-    while (status == LS_OK && !from->is_closing && (status = store_inbox_next(&from->inbox, &frame)) == LS_OK)
-        serve(from, &frame);
+    while (status == LS_OK && !from->is_closing) {
+        store_frame frame;
+        status = store_inbox_next(&from->inbox, &frame);
+        if (status == LS_OK) serve(from, &frame);
+        if (status != LS_ERR_IO) continue;
+        respond(from, frame.head.id, status, &(store_answer){0}); /* this call fails, and no other */
+        status = LS_OK;
+    }
     if (from->is_closing) return;
     if (status == LS_ERR_FORMAT) ls_log(LS_LOG_WARNING, "store: a connection is closed: %s", ls_last_error());
     if (status != LS_END) peer_close(from);

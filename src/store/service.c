@@ -12,6 +12,8 @@
 #include "base/fault.h"
 #include "base/memory.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <unistd.h>
 
@@ -56,11 +58,22 @@ static void forked(ls_live *live) {
     if (service->has_loop) close(uv_backend_fd(&service->loop));
 }
 
+ls_status store_loop_open(uv_loop_t *loop) {
+    int spare[4] = {-1, -1, -1, -1}; /* as many as it may want before it looks at what it got */
+    int failure = ls_fault(LS_FAULT_SYSCALL) ? EMFILE : 0;
+    for (int i = 0; i < 4 && !failure; i += 2)
+        if (pipe2(spare + i, O_CLOEXEC) != 0) failure = errno;
+    for (int i = 0; i < 4; i++)
+        if (spare[i] >= 0) close(spare[i]);
+    if (!failure) failure = -uv_loop_init(loop);
+    return failure ? ls_fail_errno(LS_ERR_IO, failure, "cannot make an event loop") : LS_OK;
+}
+
 static ls_status prepare(store_service *service, const store_credentials *credentials) {
-    int failure = ls_fault(LS_FAULT_SYSCALL) ? UV_EMFILE : uv_loop_init(&service->loop);
-    if (failure) return ls_fail(LS_ERR_IO, "the store's server cannot make its loop: %s", uv_strerror(failure));
+    LS_TRY(store_loop_open(&service->loop));
     service->has_loop = true;
-    failure = ls_fault(LS_FAULT_SYSCALL) ? UV_EMFILE : uv_async_init(&service->loop, &service->stop, stop_asked);
+    const int failure =
+        ls_fault(LS_FAULT_SYSCALL) ? UV_EMFILE : uv_async_init(&service->loop, &service->stop, stop_asked);
     if (failure) return ls_fail(LS_ERR_IO, "the store's server cannot make its signal: %s", uv_strerror(failure));
     service->has_stop = true;
     service->stop.data = service;

@@ -5,7 +5,12 @@
 #include "store/backend.h"
 #include "store/handshake.h"
 
+#include <uv.h>
+
 typedef struct store_service store_service;
+
+/* As uv_loop_init, which aborts the process where it finds no descriptors for what all loops share: here an error. */
+ls_status store_loop_open(uv_loop_t *loop);
 
 /* Starts a server that asks for `credentials`, on the listening TCP sockets in `listeners`, or without any on an
  * abstract socket with a random name. The listeners are the service's from now on, also on an error.

@@ -95,7 +95,11 @@ static ls_status listen_on_port(listeners *self, const store_endpoint *endpoint,
         if (status == LS_OK) *port = store_address_port(address);
         if (status == LS_END) status = LS_OK;
     }
-    if (status == LS_OK && self->count == 0) status = listen_on_any(self, endpoint, port);
+    if (status == LS_OK && self->count == 0)
+        status =
+            store_address_is_loopback(&addresses->list[0])
+                ? ls_fail(LS_ERR_ENVIRONMENT, "\"%s\" is loopback, but no address that this host has", endpoint->host)
+                : listen_on_any(self, endpoint, port);
     if (status != LS_OK) close_listeners(self);
     return status == LS_END ? ls_fail(LS_ERR_IO, "this host has no address of IP at all") : status;
 }

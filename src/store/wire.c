@@ -148,14 +148,15 @@ ls_status store_inbox_put(store_inbox *inbox, const void *bytes, size_t count) {
 
 /* Takes over the descriptors of a received message. What does not fit was never ours to expect. */
 static ls_status take_descriptors(store_inbox *inbox, struct msghdr *header) {
-    /* The kernel has closed what found no room: the frame that announced it would wait for ever. */
-    bool is_refused = (header->msg_flags & MSG_CTRUNC) != 0;
+    bool is_refused = false;
+    size_t taken = 0;
     for (struct cmsghdr *item = CMSG_FIRSTHDR(header); item; item = CMSG_NXTHDR(header, item)) {
         if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS) continue;
         const size_t count = (item->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (size_t i = 0; i < count; i++) {
             int descriptor = -1;
             memcpy(&descriptor, CMSG_DATA(item) + i * sizeof(int), sizeof descriptor);
+            taken++;
             if (inbox->descriptor_count < (int)(sizeof inbox->descriptors / sizeof inbox->descriptors[0])) {
                 inbox->descriptors[inbox->descriptor_count++] = descriptor;
             } else {
@@ -163,6 +164,11 @@ static ls_status take_descriptors(store_inbox *inbox, struct msghdr *header) {
                 is_refused = true;
             }
         }
+    }
+    /* The kernel has closed what found no room: with us, if not in the message, and then the frame that announces it fails. */
+    if (header->msg_flags & MSG_CTRUNC) {
+        inbox->has_lost_some = taken < STORE_MOST_DESCRIPTORS;
+        is_refused = is_refused || !inbox->has_lost_some;
     }
     if (is_refused)
         return ls_fail(LS_ERR_FORMAT, "more descriptors came over the store's connection than a frame carries");
@@ -184,6 +190,16 @@ ls_status store_inbox_receive(store_inbox *inbox, int socket) {
     if (received < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot receive on the store's connection");
     inbox->end += (size_t)received;
     return take_descriptors(inbox, &header);
+}
+
+/* The frame whose descriptors are lost, with those of them that came. */
+static ls_status pass_over(store_inbox *inbox, const store_head *head) {
+    for (int i = 0; i < inbox->descriptor_count; i++) close(inbox->descriptors[i]);
+    inbox->descriptor_count = 0;
+    inbox->has_lost_some = false;
+    inbox->start += frame_bytes(head);
+    return ls_fail_errno(LS_ERR_IO, EMFILE, "process %d cannot take the descriptors that a call of the store carries",
+                         (int)getpid());
 }
 
 ls_status store_inbox_next(store_inbox *inbox, store_frame *frame) {
@@ -208,6 +224,7 @@ ls_status store_inbox_next(store_inbox *inbox, store_frame *frame) {
     frame->value = at + head->key_bytes + head->expected_bytes;
 
     /* Descriptors arrive in the order of the frames that announce them, at the latest with the frame's last byte. */
+    if (inbox->descriptor_count < head->descriptor_count && inbox->has_lost_some) return pass_over(inbox, head);
     if (inbox->descriptor_count < head->descriptor_count)
         return ls_fail(LS_ERR_FORMAT, "a frame announces %u descriptors, %d came with it", head->descriptor_count,
                        inbox->descriptor_count);

@@ -56,6 +56,7 @@ typedef struct store_inbox {
     size_t capacity, start, end;                 /* bytes [start, end) are still to be read */
     int descriptors[2 * STORE_MOST_DESCRIPTORS]; /* received, not yet part of a frame that was read */
     int descriptor_count;
+    bool has_lost_some; /* this process had no room for them */
 } store_inbox;
 
 typedef struct store_frame {
@@ -72,8 +73,8 @@ ls_status store_inbox_receive(store_inbox *inbox, int socket);
 /* As receive, for bytes that are at hand; how tests and the fuzzer reach the reader. */
 ls_status store_inbox_put(store_inbox *inbox, const void *bytes, size_t count);
 
-/* Reads the next whole frame. LS_END: there is none yet; LS_ERR_FORMAT: the bytes are no frame. Read until LS_END
- * before receiving again. */
+/* Reads the next whole frame. LS_END: there is none yet; LS_ERR_FORMAT: the bytes are no frame; LS_ERR_IO: it is read, but
+ * this process could not take its descriptors. Read until LS_END before receiving again. */
 ls_status store_inbox_next(store_inbox *inbox, store_frame *frame);
 
 /* Frees bytes and unread descriptors. */

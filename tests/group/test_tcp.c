@@ -1,5 +1,6 @@
 /* test_tcp.c: collectives and groups of groups over tcp, in many sizes; what cannot be seen in the table of all backends. */
 #include "group/tcp_ranks.h"
+#include "support/faults.h"
 
 #include "base/clock.h"
 #include "base/wait.h"
@@ -166,8 +167,29 @@ static void few_messages_are_offered_to_one_who_does_not_look(void **state) {
     run_ranks(2, send_to_one_who_does_not_look, NULL);
 }
 
+/* --- checks ------------------------------------------------------------------------------------------------------------- */
+
+static void reduce_once(const ls_rank *rank) {
+    ls_group *group = open_tcp(rank);
+    float value = 1;
+    assert_ok(ls_group_all_reduce(group, &value, 1, LS_F32, LS_SUM, NULL));
+    ls_group_close(&group);
+}
+
+static void calls_are_compared_only_when_that_is_asked_for(void **state) {
+    (void)state;
+    for (int is_asked = 0; is_asked < 2; is_asked++) {
+        if (is_asked) setenv("LOCKSTEP_DEBUG", "detail", 1);
+        ls_points_watch();
+        run_ranks(2, reduce_once, NULL);
+        assert_int_equal(ls_point_hits("tcp.calls.said"), is_asked ? 2 : 0);
+    }
+    unsetenv("LOCKSTEP_DEBUG");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_are_compared_only_when_that_is_asked_for),
         cmocka_unit_test(a_world_of_one_needs_nobody),
         cmocka_unit_test(sums_of_any_size_are_right),
         cmocka_unit_test(other_collectives_follow_each_other),

@@ -88,6 +88,27 @@ static void a_wait_that_expires_names_its_key_and_leaves_nothing_behind(void **s
     ls_store_close(&store);
 }
 
+/* The server is of this process: it has no room either. */
+static void a_server_that_has_no_room_for_a_descriptor_says_so_and_goes_on(void **state) {
+    (void)state;
+    ls_store *store = open_store();
+    struct rlimit limit;
+    bool is_set = true;
+    assert_int_equal(ls_store_set(store, "k", "v", 1), LS_OK); /* it has taken us in */
+    const int next = dup(0);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = (rlim_t)next, .rlim_max = limit.rlim_max}),
+                     0);
+    assert_int_equal(store_set_descriptors(store, "pipe", (int[]){0}, 1), LS_ERR_IO);
+    assert_non_null(strstr(ls_last_error(), "ulimit -n"));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(ls_store_check(store, "pipe", &is_set), LS_OK);
+    assert_false(is_set);
+    assert_int_equal(store_set_descriptors(store, "pipe", (int[]){0}, 1), LS_OK);
+    ls_store_close(&store);
+}
+
 static void descriptors_travel_and_are_dropped_with_their_key(void **state) {
     (void)state;
     ls_store *one = open_store(), *other = open_store();
@@ -352,6 +373,7 @@ int main(void) {
         SERVER_TEST(every_operation_works_over_the_socket),
         SERVER_TEST(a_key_of_the_longest_name_and_a_value_of_the_largest_size_travel),
         SERVER_TEST(a_wait_that_expires_names_its_key_and_leaves_nothing_behind),
+        SERVER_TEST(a_server_that_has_no_room_for_a_descriptor_says_so_and_goes_on),
         SERVER_TEST(descriptors_travel_and_are_dropped_with_their_key),
         SERVER_TEST(two_hundred_clients_meet_at_once),
         SERVER_TEST(threads_share_one_store_without_losing_an_answer),

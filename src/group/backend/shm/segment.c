@@ -24,7 +24,11 @@ ls_status shm_segment_create(size_t bytes, int *descriptor) {
         return ls_fail(LS_ERR_MEMORY, "cannot allocate %zu bytes of group memory: more than a file can have", bytes);
     const int memory =
         ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (memory < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot create a segment of shared memory");
+    if (memory < 0)
+        return ls_fail_errno(
+            LS_ERR_IO, errno,
+            "cannot create a segment of shared memory (memfd_create; where a sandbox refuses that, set "
+            "LOCKSTEP_BACKEND=tcp)");
 
     /* Nobody, not even a peer that errs, can cut the object under our mapping. */
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;

@@ -226,7 +226,10 @@ static ls_status wait_for_all(shm_sharing *sharing) {
 static ls_status open_own_process(const shm_sharing *sharing) {
     int *own = &sharing->processes[sharing->rank];
     *own = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : (int)syscall(SYS_pidfd_open, getpid(), 0);
-    return *own >= 0 ? LS_OK : ls_fail_errno(LS_ERR_IO, errno, "cannot open a descriptor of this process (pidfd)");
+    return *own >= 0 ? LS_OK
+                     : ls_fail_errno(LS_ERR_IO, errno,
+                                     "cannot open a descriptor of this process (pidfd_open; where a sandbox or an "
+                                     "old kernel refuses that, set LOCKSTEP_BACKEND=tcp)");
 }
 
 /* What a rank has to offer at its key: the object, if it has one, and its process, if that is wanted. */

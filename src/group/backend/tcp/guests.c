@@ -91,7 +91,7 @@ static bool receive(tcp_meeting *meeting, int which) {
     return false;
 }
 
-static void welcome(tcp_meeting *meeting, int listener, int64_t now_ns) {
+static ls_status welcome(tcp_meeting *meeting, int listener, int64_t now_ns) {
     for (int i = 0; i < ACCEPTS_AT_ONCE && meeting->guest_count < meeting->most_guests; i++) {
         tcp_guest *guest = &meeting->guests[meeting->guest_count];
         ls_live_lock();
@@ -102,10 +102,14 @@ static void welcome(tcp_meeting *meeting, int listener, int64_t now_ns) {
             meeting->guest_count++;
         }
         ls_live_unlock();
-        if (made < 0) return; /* nobody is there, or no descriptor: then the next turn tries again */
+        /* Where no descriptor is left, a guest that goes gives one back; without guests nobody will. */
+        if (made < 0 && errno == EMFILE && meeting->guest_count == 0)
+            return ls_fail_errno(LS_ERR_IO, errno, "rank %d: cannot accept another connection", meeting->tcp->rank);
+        if (made < 0) return LS_OK; /* nobody is there, or the next turn tries again */
         store_socket_prepare(made);
         if (store_verifier_begin(&guest->verifier, made) != LS_OK) dismiss(meeting, meeting->guest_count - 1);
     }
+    return LS_OK;
 }
 
 /* How long a guest may say nothing. */
@@ -128,7 +132,7 @@ int tcp_guests_poll(const tcp_meeting *meeting, struct pollfd *polled, int64_t *
     return count;
 }
 
-void tcp_guests_go_on(tcp_meeting *meeting, const struct pollfd *polled, int64_t now_ns) {
+ls_status tcp_guests_go_on(tcp_meeting *meeting, const struct pollfd *polled, int64_t now_ns) {
     const int listeners = meeting->tcp->listener_count, guests = meeting->guest_count;
     /* From the last one on, since whoever goes closes the gap. */
     for (int i = guests - 1; i >= 0; i--) {
@@ -138,5 +142,6 @@ void tcp_guests_go_on(tcp_meeting *meeting, const struct pollfd *polled, int64_t
         dismiss(meeting, i);
     }
     for (int i = 0; i < listeners; i++)
-        if (polled[i].revents) welcome(meeting, meeting->tcp->listeners[i], now_ns);
+        if (polled[i].revents) LS_TRY(welcome(meeting, meeting->tcp->listeners[i], now_ns));
+    return LS_OK;
 }

@@ -252,9 +252,8 @@ static ls_status turn(tcp_meeting *meeting, int64_t look_ns) {
         return ls_fail_errno(LS_ERR_IO, errno, "rank %d: cannot wait for the other ranks", meeting->tcp->rank);
     const int64_t now_ns = ls_now_ns();
     LS_TRY(tcp_visits_go_on(meeting, visits, now_ns));
-    tcp_guests_go_on(meeting, guests, now_ns);
-    LS_TRY(examine_peers(meeting, peers, now_ns));
-    return LS_OK;
+    LS_TRY(tcp_guests_go_on(meeting, guests, now_ns));
+    return examine_peers(meeting, peers, now_ns);
 }
 
 /* A rank whose control connection we have is watched through that. */

@@ -63,7 +63,7 @@ void tcp_meeting_forked(const tcp_meeting *meeting);
 /* guests.c: the sockets to look at are appended to `polled`, and looked at again in the same order; at `wake_ns`,
  * which becomes sooner where it has to, at the latest. */
 int tcp_guests_poll(const tcp_meeting *meeting, struct pollfd *polled, int64_t *wake_ns);
-void tcp_guests_go_on(tcp_meeting *meeting, const struct pollfd *polled, int64_t now_ns);
+ls_status tcp_guests_go_on(tcp_meeting *meeting, const struct pollfd *polled, int64_t now_ns);
 
 /* visits.c: likewise. Errors: LS_ERR_IO for lack of sockets, LS_ERR_ENVIRONMENT when the secrets differ. */
 int tcp_visits_poll(const tcp_meeting *meeting, struct pollfd *polled, int64_t *wake_ns);
