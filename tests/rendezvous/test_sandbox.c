@@ -44,6 +44,26 @@ static void too_few_descriptors_are_named_with_the_limit_to_raise(void **state) 
     }
 }
 
+/* Rank 0 alone has too few for the four connections of rank 1, which only accepts: one more each time. */
+static void a_rank_that_cannot_accept_says_so_at_once(void **state) {
+    (void)state;
+    for (int files = 18; files <= 22; files++) {
+        char text[8];
+        job self = {.count = 0};
+        snprintf(text, sizeof text, "%d", files);
+        for (int rank = 0; rank < 2; rank++) {
+            char settings[128];
+            snprintf(settings, sizeof settings,
+                     "RANK=%d WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d LOCKSTEP_BACKEND=tcp", rank,
+                     29500 + files);
+            job_start(&self, settings, (const char *[]){worker, rank ? "nothing" : "files", rank ? NULL : text, NULL});
+        }
+        job_finish(&self);
+        assert_non_null(strstr(self.ranks[0].text, "ulimit -n"));
+        for (int rank = 0; rank < 2; rank++) assert_true(self.ranks[rank].seconds < 20);
+    }
+}
+
 /* libuv, which serves the store, would abort the process. */
 static void a_program_without_descriptors_is_told_so_and_not_aborted(void **state) {
     (void)state;
@@ -79,6 +99,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_sandbox_refuses_is_named_with_a_way_round),
         cmocka_unit_test(too_few_descriptors_are_named_with_the_limit_to_raise),
+        cmocka_unit_test(a_rank_that_cannot_accept_says_so_at_once),
         cmocka_unit_test(a_program_without_descriptors_is_told_so_and_not_aborted),
         cmocka_unit_test(a_loopback_that_is_down_is_named),
     };
