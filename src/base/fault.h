@@ -4,6 +4,7 @@
 #ifndef LS_BASE_FAULT_H
 #define LS_BASE_FAULT_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -16,12 +17,15 @@ typedef struct ls_fault_hooks {
 
 extern const ls_fault_hooks *ls_fault_hooks_installed;
 
-/* True when the call that follows has to be treated as failed. For system calls set errno where the caller reads it:
- *     const int fd = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : memfd_create(...);                        */
+/* True when the call that follows has to be treated as failed. */
 static inline bool ls_fault(ls_fault_kind kind) {
     const ls_fault_hooks *hooks = ls_fault_hooks_installed;
     return __builtin_expect(hooks != NULL, 0) && hooks->should_fail && hooks->should_fail(kind);
 }
+
+/* A system call that a test may have fail: -1 with errno `failure`, else what `call` returns.
+ *     const int memory = LS_SYSCALL(EMFILE, memfd_create("lockstep", MFD_CLOEXEC));                                  */
+#define LS_SYSCALL(failure, call) (ls_fault(LS_FAULT_SYSCALL) ? (errno = (failure), -1) : (call))
 
 /* Names a point of a protocol, "room.operation.moment": tests kill or stop a rank exactly here. */
 static inline void ls_point(const char *point) {

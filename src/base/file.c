@@ -18,16 +18,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The call's result, or -1 with errno where a test wants it to fail. */
-#define SYSCALL(failure, call) (ls_fault(LS_FAULT_SYSCALL) ? (errno = (failure), -1) : (call))
-
 /* ---- Reading ---- */
 
 /* Reads up to `size` bytes: fewer when the file has shrunk meanwhile. */
 static ls_status read_all(int file, const char *path, uint8_t *bytes, size_t size, size_t *got) {
     *got = 0;
     while (*got < size) {
-        const ssize_t part = SYSCALL(EIO, read(file, bytes + *got, size - *got));
+        const ssize_t part = LS_SYSCALL(EIO, read(file, bytes + *got, size - *got));
         /* The file has shrunk since it was measured: the caller's parser says what is missing from it. */
         if (part == 0) return LS_OK;
         if (part > 0)
@@ -42,10 +39,10 @@ ls_status ls_file_read(const char *path, uint8_t **bytes, size_t *size) {
     *bytes = NULL;
     ls_status status;
     /* Not blocking: a pipe without a writer is refused below, not waited for. */
-    const int file = SYSCALL(EMFILE, open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    const int file = LS_SYSCALL(EMFILE, open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (file < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot open \"%s\"", path);
     struct stat found;
-    if (SYSCALL(EIO, fstat(file, &found)) != 0) {
+    if (LS_SYSCALL(EIO, fstat(file, &found)) != 0) {
         status = ls_fail_errno(LS_ERR_IO, errno, "cannot look at \"%s\"", path);
         goto out;
     }
@@ -82,7 +79,7 @@ static ls_status open_directory(ls_replacement *self) {
     memcpy(name, self->path, length);
     if (length == 0) name[0] = slash ? '/' : '.';
     /* Before anything is written: a directory that cannot be synced later is known now. */
-    self->directory = SYSCALL(EMFILE, open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    self->directory = LS_SYSCALL(EMFILE, open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     ls_status status = LS_OK;
     if (self->directory < 0)
         status = ls_fail_errno(LS_ERR_IO, errno, "cannot write \"%s\": its directory cannot be opened; make it first",
@@ -118,7 +115,7 @@ ls_status ls_replacement_open(ls_replacement *self, const char *path) {
 
     /* Not blocking: a pipe that somebody has put there is an error, not a wait for its reader. */
     const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-    self->file = SYSCALL(ENOSPC, open(self->partial, flags, 0666));
+    self->file = LS_SYSCALL(ENOSPC, open(self->partial, flags, 0666));
     if (self->file < 0) {
         status = ls_fail_errno(LS_ERR_IO, errno, "cannot write \"%s\"", self->partial);
         goto out;
@@ -131,7 +128,7 @@ ls_status ls_replacement_open(ls_replacement *self, const char *path) {
         goto out;
     }
     /* Only under the lock: what is there may be another writer's, half done. */
-    if (SYSCALL(EIO, ftruncate(self->file, 0)) == 0) return LS_OK;
+    if (LS_SYSCALL(EIO, ftruncate(self->file, 0)) == 0) return LS_OK;
     status = ls_fail_errno(LS_ERR_IO, errno, "cannot write \"%s\"", self->partial);
     ls_replacement_discard(self);
     return status;
@@ -142,7 +139,7 @@ out:
 
 ls_status ls_replacement_write(ls_replacement *self, const void *bytes, size_t count) {
     for (const char *next = bytes; count > 0;) {
-        const ssize_t part = SYSCALL(ENOSPC, write(self->file, next, count));
+        const ssize_t part = LS_SYSCALL(ENOSPC, write(self->file, next, count));
         if (part < 0 && errno == EINTR) continue;
         if (part <= 0)
             return ls_fail_errno(LS_ERR_IO, part == 0 ? ENOSPC : errno,
@@ -157,9 +154,9 @@ ls_status ls_replacement_write(ls_replacement *self, const void *bytes, size_t c
 ls_status ls_replacement_commit(ls_replacement *self) {
     ls_point("file.replace.written");
     /* The rename may reach the disk before the content does, unless the content is there already. */
-    const bool is_synced = SYSCALL(EIO, fsync(self->file)) == 0;
+    const bool is_synced = LS_SYSCALL(EIO, fsync(self->file)) == 0;
     ls_point("file.replace.synced");
-    if (!is_synced || SYSCALL(EIO, rename(self->partial, self->path)) != 0) {
+    if (!is_synced || LS_SYSCALL(EIO, rename(self->partial, self->path)) != 0) {
         const ls_status status =
             ls_fail_errno(LS_ERR_IO, errno, "cannot put \"%s\" in place, which is as it was", self->path);
         ls_replacement_discard(self);
@@ -167,7 +164,7 @@ ls_status ls_replacement_commit(ls_replacement *self) {
     }
     ls_point("file.replace.renamed");
     ls_status status = LS_OK;
-    if (SYSCALL(EIO, fsync(self->directory)) != 0)
+    if (LS_SYSCALL(EIO, fsync(self->directory)) != 0)
         status = ls_fail_errno(LS_ERR_IO, errno,
                                "\"%s\" is written, but its directory cannot be synced: after a power failure the "
                                "old content may be back",

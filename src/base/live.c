@@ -57,6 +57,19 @@ void ls_live_remove(ls_live *self) {
     }
 }
 
+ls_status ls_live_enlist(ls_live *self) {
+    ls_live_lock();
+    const ls_status status = ls_live_add(self);
+    ls_live_unlock();
+    return status;
+}
+
+void ls_live_delist(ls_live *self) {
+    ls_live_lock();
+    ls_live_remove(self);
+    ls_live_unlock();
+}
+
 /* All that a handler may do: group/flight.c looks. */
 static void count_signal(int number) {
     (void)number;

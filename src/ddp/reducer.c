@@ -1,6 +1,7 @@
 /* reducer.c: setting a reducer up, and laying its buckets out anew. The step itself is in reducer_step.c. */
 #include "ddp/reducer.h"
 
+#include "base/digest.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -12,8 +13,8 @@
 static uint64_t plan_digest(const bucket_plan *plan) {
     const size_t count = (size_t)plan->parameter_count;
     /* Where each parameter lies decides what is added to what: ranks that differ here must never reduce. */
-    const uint64_t digest = verify_digest(VERIFY_DIGEST_START, plan->bucket_of, count * sizeof *plan->bucket_of);
-    return verify_digest(digest, plan->offset_of, count * sizeof *plan->offset_of);
+    const uint64_t digest = ls_digest(LS_DIGEST_START, plan->bucket_of, count * sizeof *plan->bucket_of);
+    return ls_digest(digest, plan->offset_of, count * sizeof *plan->offset_of);
 }
 
 static size_t item_bytes(const verify_item *item) {
@@ -129,7 +130,7 @@ static uint64_t options_digest(const reducer_options *options) {
     const uint64_t facts[] = {options->bucket_cap_bytes,       options->first_bucket_cap_bytes,
                               options->find_unused_parameters, options->find_nonfinite,
                               options->keep_buckets,           options->late_use};
-    return verify_digest(VERIFY_DIGEST_START, facts, sizeof facts);
+    return ls_digest(LS_DIGEST_START, facts, sizeof facts);
 }
 
 ls_status reducer_init(ls_reduction *reducer, ls_group *group, ls_status status, const verify_item *items,

@@ -4,6 +4,7 @@
  * then the descriptions of the first item that differs: so the message can show both sides.                          */
 #include "ddp/verify.h"
 
+#include "base/digest.h"
 #include "base/fault.h"
 #include "base/memory.h"
 
@@ -12,13 +13,6 @@
 #include <string.h>
 
 #define DESCRIPTION_BYTES 384 /* a name of 120, eight dims of 20 digits, and what is between them */
-
-uint64_t verify_digest(uint64_t digest, const void *bytes, size_t count) {
-    const unsigned char *at = bytes;
-    /* Not against an attacker: the ranks of a job trust each other, and only mistakes are to be found. */
-    for (size_t i = 0; i < count; i++) digest = (digest ^ at[i]) * UINT64_C(0x100000001b3);
-    return digest;
-}
 
 typedef struct summary {
     int64_t count;
@@ -43,8 +37,8 @@ static void describe(const verify_item *items, int count, int64_t index, char *t
 static uint64_t item_digest(const verify_item *items, int count, int index) {
     char text[DESCRIPTION_BYTES];
     describe(items, count, index, text);
-    const uint64_t digest = verify_digest(VERIFY_DIGEST_START, items[index].name, strlen(items[index].name) + 1);
-    return verify_digest(digest, text, strlen(text));
+    const uint64_t digest = ls_digest(LS_DIGEST_START, items[index].name, strlen(items[index].name) + 1);
+    return ls_digest(digest, text, strlen(text));
 }
 
 /* All ranks know that their lists differ: finds the first difference and shows both sides. */
@@ -86,10 +80,10 @@ out:
 
 ls_status verify_equal(ls_agreement *agreement, ls_status status, const verify_item *items, int count,
                        uint64_t options_digest) {
-    summary own = {.count = count, .items = VERIFY_DIGEST_START, .options = options_digest};
+    summary own = {.count = count, .items = LS_DIGEST_START, .options = options_digest};
     for (int i = 0; i < count; i++) {
         const uint64_t digest = item_digest(items, count, i);
-        own.items = verify_digest(own.items, &digest, sizeof digest);
+        own.items = ls_digest(own.items, &digest, sizeof digest);
     }
     summary *summaries = status == LS_OK ? ls_alloc_array((size_t)agreement->world_size, sizeof *summaries) : NULL;
     if (status == LS_OK && !summaries) status = LS_ERR_MEMORY;

@@ -19,8 +19,4 @@ typedef struct verify_item {
 ls_status verify_equal(ls_agreement *agreement, ls_status status, const verify_item *items, int count,
                        uint64_t options_digest);
 
-/* FNV-1a over bytes, continuing from `digest`; start with VERIFY_DIGEST_START. */
-#define VERIFY_DIGEST_START UINT64_C(0xcbf29ce484222325)
-uint64_t verify_digest(uint64_t digest, const void *bytes, size_t count);
-
 #endif

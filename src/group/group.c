@@ -73,13 +73,13 @@ void ls_group_abort(ls_group *group, const char *reason) {
 
 /* In a forked child: the group is the parent's. Nothing is freed, since others may have held its locks. */
 static void forked(ls_live *self) {
-    ls_group *group = (ls_group *)(void *)((char *)self - offsetof(ls_group, live));
+    ls_group *group = LS_LIVE_OWNER(ls_group, self);
     atomic_store_explicit(&group->is_forked, true, memory_order_relaxed);
     group->backend->forked(group->state);
 }
 
 ls_group *group_of_live(ls_live *live) {
-    return live->forked == forked ? (ls_group *)(void *)((char *)live - offsetof(ls_group, live)) : NULL;
+    return live->forked == forked ? LS_LIVE_OWNER(ls_group, live) : NULL;
 }
 
 static void free_group(ls_group *group) {
@@ -119,9 +119,7 @@ ls_group *group_create(const ls_group_options *options, const ls_backend *backen
 
 /* Lists the group once the backend is open; where that fails the peers are told. */
 static ls_status enlist(ls_group *group) {
-    ls_live_lock();
-    const ls_status status = ls_live_add(&group->live);
-    ls_live_unlock();
+    const ls_status status = ls_live_enlist(&group->live);
     if (status != LS_OK) {
         ls_fail_within(status, "rank %d", group->rank);
         group_lose(group, status);

@@ -4,6 +4,7 @@
  * that is left out gets a handle too, which is lost from its beginning and says so: programs need no two ways to go on. */
 #include "group/group.h"
 
+#include "base/digest.h"
 #include "base/fault.h"
 #include "base/memory.h"
 
@@ -87,13 +88,6 @@ static ls_status check_ranks(const ls_group *group, const int *ranks, int count)
     return LS_OK;
 }
 
-/* Ranks that name other ranks are found by it (FNV-1a). */
-static uint64_t digest(const void *data, size_t bytes) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < bytes; i++) hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 static int index_of(const int *ranks, int count, int rank) {
     for (int i = 0; i < count; i++)
         if (ranks[i] == rank) return i;
@@ -109,8 +103,8 @@ static void make_stranger(ls_group *sub, const ls_group *parent, const int *rank
                             count ? ": its ranks are, of the group it was made of, " : "", list));
 }
 
-/* The members find each other through the store, which ends with the rank that serves it: so nobody goes on, and those that are left
- * out may go home, before all have. Also where they have not: all of them know by then. */
+/* The members find each other through the store, which ends with the rank that serves it: so nobody goes on, and those
+ * that are left out may go home, before all have. Also where they have not: all of them know by then. */
 static ls_status open_together(ls_group **sub, ls_group *parent, const group_origin *origin) {
     ls_error outcome;
     const ls_status opened = open_relative(*sub, parent, origin, 's');
@@ -121,7 +115,8 @@ static ls_status open_together(ls_group **sub, ls_group *parent, const group_ori
     return met;
 }
 
-/* Collective in `parent`. This rank is ranks[own]; negative: it is left out. `said` is the digest of what all ranks should have said alike. */
+/* Collective in `parent`. This rank is ranks[own]; negative: it is left out. `said` is a digest of what all ranks should
+ * have said alike: group_agree compares it, so that ranks which name other ranks are found. */
 static ls_status open_subgroup(ls_group **result, ls_group *parent, const int *ranks, int count, int own,
                                uint64_t said) {
     const ls_group_options options = {.store = parent->store,
@@ -151,7 +146,7 @@ ls_status ls_group_subgroup(ls_group **subgroup, ls_group *group, const int *ran
     LS_TRY(group_check(group));
     LS_TRY(check_ranks(group, ranks, count));
     return open_subgroup(subgroup, group, ranks, count, index_of(ranks, count, group->rank),
-                         digest(ranks, (size_t)count * sizeof *ranks));
+                         ls_digest(LS_DIGEST_START, ranks, (size_t)count * sizeof *ranks));
 }
 
 /* What a rank says to ls_group_split. */
@@ -178,7 +173,7 @@ ls_status ls_group_split(ls_group **subgroup, ls_group *group, int colour, int k
     if (status == LS_OK) status = ls_group_all_gather(group, &own, choices, 3, LS_I64, NULL);
     if (status == LS_OK) {
         ls_point("related.split.gathered");
-        const uint64_t said = digest(choices, world_size * sizeof *choices);
+        const uint64_t said = ls_digest(LS_DIGEST_START, choices, world_size * sizeof *choices);
         qsort(choices, world_size, sizeof *choices, by_key);
         for (size_t i = 0; i < world_size; i++)
             if (colour >= 0 && choices[i].colour == colour) ranks[count++] = (int)choices[i].rank;

@@ -31,7 +31,7 @@ static ls_status make_pipes(job *self, int rank, int *output, int *error_output)
     int *const ends[2] = {output, error_output};
     for (int i = 0; i < 2; i++) {
         int pipe[2];
-        const int failed = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : pipe2(pipe, O_CLOEXEC);
+        const int failed = LS_SYSCALL(EMFILE, pipe2(pipe, O_CLOEXEC));
         if (failed) return ls_fail_errno(LS_ERR_IO, errno, "cannot make a pipe for the output of rank %d", rank);
         *ends[i] = pipe[1];
         LS_TRY(launch_output_add(self->output, rank, i == 1, pipe[0]));
@@ -97,7 +97,7 @@ static ls_status start_rank(job *self, int rank, int cores) {
 }
 
 static ls_status open_null(job *self) {
-    self->null = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : open("/dev/null", O_RDONLY | O_CLOEXEC);
+    self->null = LS_SYSCALL(EMFILE, open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (self->null < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot open /dev/null");
     return LS_OK;
 }

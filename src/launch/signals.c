@@ -50,7 +50,7 @@ int launch_signals_take_end(void) {
 }
 
 static int make_descriptor(const sigset_t *wanted) {
-    return ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : signalfd(-1, wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+    return LS_SYSCALL(EMFILE, signalfd(-1, wanted, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 /* On an error nothing is open. */

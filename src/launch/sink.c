@@ -80,7 +80,7 @@ static void when_ready(uv_poll_t *poll, int failure, int events) {
 }
 
 static ls_status watch_descriptor(launch_sink *sink, uv_loop_t *loop) {
-    sink->watch = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : epoll_create1(EPOLL_CLOEXEC);
+    sink->watch = LS_SYSCALL(EMFILE, epoll_create1(EPOLL_CLOEXEC));
     if (sink->watch < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot watch the output");
     struct epoll_event event = {.events = EPOLLOUT};
     /* EPERM: a file, or /dev/null, which is always ready. */

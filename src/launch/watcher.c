@@ -84,9 +84,9 @@ static _Noreturn void watch(int control, const char *job) {
 
 ls_status launch_watcher_start(launch_watcher *watcher, const char *job) {
     int ends[2];
-    const int failed = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : pipe2(ends, O_CLOEXEC);
+    const int failed = LS_SYSCALL(EMFILE, pipe2(ends, O_CLOEXEC));
     if (failed) return ls_fail_errno(LS_ERR_IO, errno, "cannot make the watcher's pipe");
-    const pid_t pid = ls_fault(LS_FAULT_SYSCALL) ? (errno = EAGAIN, -1) : fork();
+    const pid_t pid = LS_SYSCALL(EAGAIN, fork());
     if (pid == 0) {
         close(ends[1]);
         watch(ends[0], job);

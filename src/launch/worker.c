@@ -114,10 +114,10 @@ static ls_status await_program(const launch_start *start, int report) {
 
 ls_status launch_worker_start(const launch_start *start, pid_t *started) {
     int report[2];
-    const int failed = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : pipe2(report, O_CLOEXEC);
+    const int failed = LS_SYSCALL(EMFILE, pipe2(report, O_CLOEXEC));
     if (failed) return ls_fail_errno(LS_ERR_IO, errno, "cannot make a pipe for a worker's start");
     const pid_t launcher = getpid();
-    const pid_t pid = ls_fault(LS_FAULT_SYSCALL) ? (errno = EAGAIN, -1) : fork();
+    const pid_t pid = LS_SYSCALL(EAGAIN, fork());
     if (pid == 0) become_program(start, launcher, report[1]);
     const int failure = errno;
     close(report[1]);

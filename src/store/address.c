@@ -111,8 +111,7 @@ void store_interfaces_describe(char *text, size_t bytes) {
 /* --- sockets ------------------------------------------------------------------------------------------------------ */
 
 static int make_socket(int family) {
-    return ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1)
-                                      : socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return LS_SYSCALL(EMFILE, socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 ls_status store_address_listen(store_address *address, int *listener) {

@@ -4,20 +4,14 @@
  * there is none. So nobody waits for an address that will never be told. */
 #include "store/announcement.h"
 
+#include "store/credentials.h"
 #include "store/exchange.h"
 #include "store/interfaces.h"
 #include "store/pmix.h"
 
 #include "base/error.h"
-#include "base/fault.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
-
-enum { DRAWN_SECRET_BYTES = 32 };
 
 typedef struct announcement {
     char magic[8];
@@ -38,16 +32,6 @@ static ls_status find_addresses(store_addresses *addresses) {
     return LS_OK;
 }
 
-static ls_status complete_secret(store_credentials *credentials) {
-    /* The user's own comes first. */
-    if (credentials->secret_bytes > 0) return LS_OK;
-    const ssize_t drawn =
-        ls_fault(LS_FAULT_SYSCALL) ? (errno = EAGAIN, -1) : getrandom(credentials->secret, DRAWN_SECRET_BYTES, 0);
-    if (drawn != DRAWN_SECRET_BYTES) return ls_fail_errno(LS_ERR_IO, errno, "cannot draw the job's secret");
-    credentials->secret_bytes = DRAWN_SECRET_BYTES;
-    return LS_OK;
-}
-
 /* On rank 0: the store is served, and `made` says where. */
 static ls_status serve(ls_store **store, const store_endpoint *wanted, announcement *made) {
     LS_TRY(find_addresses(&made->addresses));
@@ -58,7 +42,7 @@ static ls_status serve(ls_store **store, const store_endpoint *wanted, announcem
     } else {
         static const int any[4]; /* on all addresses the same: one that is free on the first may be taken on another */
         store_endpoint endpoint = *wanted;
-        LS_TRY(complete_secret(&made->credentials));
+        if (made->credentials.secret_bytes == 0) LS_TRY(store_credentials_draw(&made->credentials));
         endpoint.host = "this host";
         endpoint.addresses = &made->addresses;
         endpoint.ports = any;

@@ -52,6 +52,9 @@ typedef struct store_reply {
     int descriptor_count; /* in: how many fit; out: how many came, owned by the caller */
 } store_reply;
 
+/* Fills in the number and the value of an answer: as many of its `bytes` bytes as fit, and how many there are. */
+void store_reply_fill(store_reply *reply, int64_t number, const void *value, size_t bytes);
+
 typedef struct store_backend {
     /* Carries out `request`, waiting for its key where it has to. LS_ERR_TIMEOUT at the deadline. */
     ls_status (*call)(ls_store *store, const store_request *request, store_reply *reply, int64_t deadline_ns);

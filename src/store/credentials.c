@@ -70,7 +70,7 @@ static ls_status read_secret_file(store_credentials *credentials) {
     const char *path = ls_env_text(STORE_ENV_SECRET_FILE);
     if (!path) return LS_OK;
     /* O_NONBLOCK: a path that leads to a pipe must not hang the job. */
-    const int file = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int file = LS_SYSCALL(EMFILE, open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (file < 0)
         return ls_fail_errno(LS_ERR_ENVIRONMENT, errno, STORE_ENV_SECRET_FILE " is \"%s\", which cannot be opened",
                              path);
@@ -106,22 +106,26 @@ ls_status store_credentials_read(store_credentials *credentials) {
     return read_secret_file(credentials);
 }
 
-/* Rank 0 draws it, the others fetch it. */
+ls_status store_credentials_draw(store_credentials *credentials) {
+    const ssize_t drawn = LS_SYSCALL(EAGAIN, getrandom(credentials->secret, DRAWN_SECRET_BYTES, 0));
+    if (drawn != DRAWN_SECRET_BYTES) return ls_fail_errno(LS_ERR_IO, errno, "cannot draw the job's secret");
+    credentials->secret_bytes = DRAWN_SECRET_BYTES;
+    return LS_OK;
+}
+
+/* Rank 0 draws the secret, the others fetch it. */
 static ls_status share_secret(ls_store *store, const char *key, int rank, int64_t timeout_ms,
                               store_credentials *credentials) {
     size_t bytes = 0;
-    if (rank != 0) {
-        LS_TRY(ls_store_get(store, key, credentials->secret, DRAWN_SECRET_BYTES, &bytes, timeout_ms));
-        if (bytes != DRAWN_SECRET_BYTES)
-            return ls_fail(LS_ERR_STATE, "store key \"%s\" holds %zu bytes, not a secret of %d", key, bytes,
-                           DRAWN_SECRET_BYTES);
-    } else {
-        const ssize_t drawn =
-            ls_fault(LS_FAULT_SYSCALL) ? (errno = EAGAIN, -1) : getrandom(credentials->secret, DRAWN_SECRET_BYTES, 0);
-        if (drawn != DRAWN_SECRET_BYTES) return ls_fail_errno(LS_ERR_IO, errno, "cannot draw the job's secret");
-        LS_TRY(ls_store_set(store, key, credentials->secret, DRAWN_SECRET_BYTES));
+    if (rank == 0) {
+        LS_TRY(store_credentials_draw(credentials));
+        return ls_store_set(store, key, credentials->secret, credentials->secret_bytes);
     }
-    credentials->secret_bytes = DRAWN_SECRET_BYTES;
+    LS_TRY(ls_store_get(store, key, credentials->secret, DRAWN_SECRET_BYTES, &bytes, timeout_ms));
+    if (bytes != DRAWN_SECRET_BYTES)
+        return ls_fail(LS_ERR_STATE, "store key \"%s\" holds %zu bytes, not a secret of %d", key, bytes,
+                       DRAWN_SECRET_BYTES);
+    credentials->secret_bytes = bytes;
     return LS_OK;
 }
 

@@ -16,6 +16,9 @@
  * or longer than 1024. */
 ls_status store_credentials_read(store_credentials *credentials);
 
+/* Gives credentials without a secret a random one. Errors: LS_ERR_IO. */
+ls_status store_credentials_draw(store_credentials *credentials);
+
 /* What connections between the ranks that share `store` prove. Collective over those that call it with one `key`:
  *
  *   over TCP             the same as the connections of the store itself

@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -197,9 +196,7 @@ static void forked(ls_live *live) {
 /* Clients before their servers, so that they say goodbye. */
 static void exchange_close(ls_store *base) {
     exchange_store *store = (exchange_store *)base;
-    ls_live_lock();
-    ls_live_remove(&store->live);
-    ls_live_unlock();
+    ls_live_delist(&store->live);
     ls_store_close(&store->own_client);
     store_service_stop(&store->own);
     ls_store_close(&store->inner);
@@ -230,17 +227,12 @@ ls_status store_exchange_wrap(ls_store **wrapped, ls_store *inner, store_service
     store->head.credentials = &store->credentials;
     store->live.forked = forked;
     ls_mutex_init(&store->lock);
-    if (service) {
-        ls_live_lock();
-        const ls_status status = ls_live_add(&store->live);
-        ls_live_unlock();
-        if (status != LS_OK) {
-            exchange_close(&store->head);
-            return status;
-        }
-    }
-    *wrapped = &store->head;
-    return LS_OK;
+    const ls_status status = service ? ls_live_enlist(&store->live) : LS_OK;
+    if (status == LS_OK)
+        *wrapped = &store->head;
+    else
+        exchange_close(&store->head);
+    return status;
 }
 
 void store_settle(ls_store *base) {
@@ -269,7 +261,7 @@ ls_store *store_exchange_find_served(const char *job, const int *ports, int port
     for (ls_live *each = ls_live_first(); each && !found; each = each->next) {
         /* What a thing in the list is, its callback tells. */
         if (each->forked != forked) continue;
-        exchange_store *store = (exchange_store *)((char *)each - offsetof(exchange_store, live));
+        exchange_store *store = LS_LIVE_OWNER(exchange_store, each);
         bool is_it = port_count == 0;
         for (int i = 0; i < port_count; i++) is_it = is_it || store->head.port == ports[i];
         if (is_it && strcmp(store->credentials.job, job) == 0 && try_keep(&store->head)) found = &store->head;

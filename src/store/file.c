@@ -19,6 +19,7 @@
 #include "store/wire.h"
 
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/live.h"
@@ -73,7 +74,7 @@ typedef struct file_store {
 /* Never one that waits in the kernel: that has no limit, and cannot be interrupted on every file system. */
 static int set_lock(const file_store *store, short type, off_t byte) {
     struct flock wanted = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-    return ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOLCK, -1) : fcntl(store->file, F_OFD_SETLK, &wanted);
+    return LS_SYSCALL(ENOLCK, fcntl(store->file, F_OFD_SETLK, &wanted));
 }
 
 static void pause_for(int *pause_us, int64_t deadline_ns) {
@@ -128,8 +129,7 @@ static void give_back(file_store *store) {
 /* --- content ------------------------------------------------------------------------------------------------------ */
 
 static ls_status write_at(const file_store *store, const void *bytes, size_t count, uint64_t offset) {
-    const ssize_t written =
-        ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOSPC, -1) : pwrite(store->file, bytes, count, (off_t)offset);
+    const ssize_t written = LS_SYSCALL(ENOSPC, pwrite(store->file, bytes, count, (off_t)offset));
     if (written == (ssize_t)count) return LS_OK;
     if (written >= 0) errno = ENOSPC;
     return ls_fail_errno(LS_ERR_IO, errno, "cannot write the store in \"%s\"", store->path);
@@ -168,7 +168,7 @@ static ls_status replay(file_store *store) {
 /* Brings the table up to the file's end; the content is locked. */
 static ls_status refresh(file_store *store) {
     file_header header;
-    const ssize_t got = ls_fault(LS_FAULT_SYSCALL) ? (errno = EIO, -1) : pread(store->file, &header, sizeof header, 0);
+    const ssize_t got = LS_SYSCALL(EIO, pread(store->file, &header, sizeof header, 0));
     if (got < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot read the store in \"%s\"", store->path);
     if (got != sizeof header || memcmp(header.magic, header_magic, sizeof header_magic) != 0 ||
         header.begin < sizeof header || header.end < header.begin)
@@ -272,10 +272,7 @@ static ls_status try_request(file_store *store, const store_request *request, st
     ls_status status = refresh(store);
     if (status == LS_OK) status = store_table_apply(store->table, request, &answer);
     if (status == LS_OK) {
-        reply->number = answer.number;
-        reply->bytes = answer.bytes;
-        const size_t fitting = answer.bytes < reply->capacity ? answer.bytes : reply->capacity;
-        if (fitting > 0) memcpy(reply->value, answer.value, fitting);
+        store_reply_fill(reply, answer.number, answer.value, answer.bytes);
         const bool has_changed =
             may_change(request->operation) && (request->operation != STORE_COMPARE_SET || answer.number != 0);
         if (has_changed) status = append(store, request);
@@ -303,7 +300,7 @@ static ls_status file_call(ls_store *base, const store_request *request, store_r
 
 /* A forked child must not count as present: the lock lives as long as any descriptor of the open file. */
 static void forked(ls_live *live) {
-    file_store *store = (file_store *)((char *)live - offsetof(file_store, live));
+    file_store *store = LS_LIVE_OWNER(file_store, live);
     if (store->file >= 0) close(store->file);
     store->file = -1;
 }
@@ -326,9 +323,7 @@ static void file_close(ls_store *base) {
     /* One that could not be entered is somebody else's: it is not ours to remove. */
     const bool was_open = store->table || store->read_to > 0;
     if (store->file >= 0 && was_open && store->head.owner == getpid()) remove_if_last(store);
-    ls_live_lock();
-    ls_live_remove(&store->live);
-    ls_live_unlock();
+    ls_live_delist(&store->live);
     if (store->file >= 0) close(store->file);
     store_table_close(&store->table);
     store_inbox_close(&store->inbox);
@@ -377,7 +372,7 @@ static ls_status open_file(file_store *store) {
     for (;;) {
         /* No links: in a folder like /tmp one could lead to another file of ours. */
         const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
-        store->file = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : open(store->path, flags, 0600);
+        store->file = LS_SYSCALL(EMFILE, open(store->path, flags, 0600));
         if (store->file < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot open the store \"%s\"", store->path);
         LS_TRY(check_owner(store));
         LS_TRY(lock_content(store, F_WRLCK));
@@ -391,13 +386,6 @@ static ls_status open_file(file_store *store) {
     return status;
 }
 
-/* FNV-1a: two jobs on one path have keys of their own. */
-static uint64_t digest(const char *job) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (; *job; job++) hash = (hash ^ (unsigned char)*job) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 static ls_status open_plain(ls_store **opened, const char *path) {
     *opened = NULL;
     const size_t bytes = strlen(path) + 1;
@@ -409,9 +397,7 @@ static ls_status open_plain(ls_store **opened, const char *path) {
     store_init(&store->head, &file_backend);
     snprintf(store->head.server, sizeof store->head.server, "the store in a file");
     store->live.forked = forked;
-    ls_live_lock();
-    ls_status status = ls_live_add(&store->live);
-    ls_live_unlock();
+    ls_status status = ls_live_enlist(&store->live);
     if (status == LS_OK) status = open_file(store);
     if (status == LS_OK)
         *opened = &store->head;
@@ -429,7 +415,8 @@ ls_status ls_store_open_file(ls_store **store, const char *path) {
     /* Three layers: the file, the part of it that is this job's, and descriptors, which no file can carry. */
     ls_store *plain = NULL, *part = NULL;
     char job[32];
-    snprintf(job, sizeof job, "job-%016" PRIx64, digest(credentials.job));
+    /* Two jobs on one path have keys of their own. */
+    snprintf(job, sizeof job, "job-%016" PRIx64, ls_digest_text(credentials.job));
     ls_status status = open_plain(&plain, path);
     if (status == LS_OK) status = ls_store_prefix(&part, plain, job);
     ls_store_close(&plain); /* the part holds it */

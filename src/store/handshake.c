@@ -24,7 +24,7 @@ _Static_assert(sizeof(store_greeting) == 40 && sizeof(store_hello) == 164 && siz
                "records travel as they lie in memory");
 
 static ls_status draw(unsigned char *nonce) {
-    const ssize_t drawn = ls_fault(LS_FAULT_SYSCALL) ? (errno = EAGAIN, -1) : getrandom(nonce, STORE_NONCE_BYTES, 0);
+    const ssize_t drawn = LS_SYSCALL(EAGAIN, getrandom(nonce, STORE_NONCE_BYTES, 0));
     return drawn == STORE_NONCE_BYTES ? LS_OK : ls_fail_errno(LS_ERR_IO, errno, "cannot draw random bytes");
 }
 

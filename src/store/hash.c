@@ -13,7 +13,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <unistd.h>
 
 /*   lock      guards table; never held while waiting
@@ -28,7 +27,7 @@ typedef struct hash_store {
 /* Fresh duplicates of `count` descriptors in `copies`; on error none. */
 static ls_status duplicate(const int *descriptors, int count, int *copies) {
     for (int i = 0; i < count; i++) {
-        copies[i] = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : fcntl(descriptors[i], F_DUPFD_CLOEXEC, 3);
+        copies[i] = LS_SYSCALL(EMFILE, fcntl(descriptors[i], F_DUPFD_CLOEXEC, 3));
         if (copies[i] >= 0) continue;
         const int failure = errno;
         while (i > 0) close(copies[--i]);
@@ -39,10 +38,7 @@ static ls_status duplicate(const int *descriptors, int count, int *copies) {
 
 /* Copies the table's answer out, while the lock keeps it. */
 static ls_status copy_out(const store_answer *answer, store_reply *reply) {
-    reply->number = answer->number;
-    reply->bytes = answer->bytes;
-    const size_t fitting = answer->bytes < reply->capacity ? answer->bytes : reply->capacity;
-    if (fitting > 0) memcpy(reply->value, answer->value, fitting);
+    store_reply_fill(reply, answer->number, answer->value, answer->bytes);
     reply->descriptor_count = answer->descriptor_count;
     /* Fresh ones: the table closes its own when the key goes. */
     return duplicate(answer->descriptors, answer->descriptor_count, reply->descriptors);

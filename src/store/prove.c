@@ -16,9 +16,7 @@
  * closing. */
 static ls_status receive_record(int socket, void *record, size_t bytes, size_t *got) {
     while (*got < bytes) {
-        const ssize_t received = ls_fault(LS_FAULT_SYSCALL)
-                                     ? (errno = ENOMEM, -1)
-                                     : recv(socket, (char *)record + *got, bytes - *got, MSG_DONTWAIT);
+        const ssize_t received = LS_SYSCALL(ENOMEM, recv(socket, (char *)record + *got, bytes - *got, MSG_DONTWAIT));
         if (received < 0 && errno == EINTR) continue;
         if (received < 0 && errno == EAGAIN) return LS_END;
         if (received == 0 || (received < 0 && errno == ECONNRESET))
@@ -31,8 +29,7 @@ static ls_status receive_record(int socket, void *record, size_t bytes, size_t *
 
 /* Records are small and the socket is fresh: they fit, or the other side is none of ours. */
 static ls_status send_record(int socket, const void *record, size_t bytes) {
-    const ssize_t sent =
-        ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOBUFS, -1) : send(socket, record, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = LS_SYSCALL(ENOBUFS, send(socket, record, bytes, MSG_NOSIGNAL | MSG_DONTWAIT));
     if (sent == (ssize_t)bytes) return LS_OK;
     /* A part of it: the buffer of a fresh socket is larger than any record. */
     if (sent >= 0) errno = EAGAIN;

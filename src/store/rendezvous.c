@@ -6,6 +6,7 @@
 #include "store/pmix.h"
 #include "store/wire.h"
 
+#include "base/digest.h"
 #include "base/environment.h"
 #include "base/error.h"
 
@@ -136,12 +137,11 @@ ls_status store_rendezvous_locate(store_rendezvous *found) {
 
 /* Ports that the job's identity leads to, on all ranks the same: far enough apart that two jobs seldom share one. */
 static void derive_ports(store_rendezvous *found) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (const char *at = found->job; *at; at++) hash = (hash ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
+    uint64_t number = ls_digest_text(found->job);
     for (found->port_count = 0; found->port_count < STORE_DERIVED_PORTS; found->port_count++) {
-        /* Knuth's generator; its high bits are the good ones. */
-        hash = hash * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        found->ports[found->port_count] = FIRST_DERIVED_PORT + (int)((hash >> 33) % DERIVED_RANGE);
+        /* Knuth's linear congruential generator (MMIX), of whose bits the high ones are the random ones. */
+        number = number * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        found->ports[found->port_count] = FIRST_DERIVED_PORT + (int)((number >> 33) % DERIVED_RANGE);
     }
 }
 

@@ -169,8 +169,7 @@ static answer_item *answer_create(uint32_t id, ls_status status, const store_ans
     item->message.descriptors = item->descriptors;
     if (answer->bytes > 0) memcpy(item + 1, answer->value, answer->bytes);
     for (int i = 0; i < answer->descriptor_count; i++) {
-        const int copy =
-            ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : fcntl(answer->descriptors[i], F_DUPFD_CLOEXEC, 3);
+        const int copy = LS_SYSCALL(EMFILE, fcntl(answer->descriptors[i], F_DUPFD_CLOEXEC, 3));
         /* The table keeps its own: an answer may wait long, and the key may be deleted meanwhile. */
         if (copy < 0) {
             ls_fail_errno(LS_ERR_IO, errno, "the store's server cannot duplicate a descriptor");

@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <unistd.h>
 
 /*   server    the thread's own, once it runs; a forked child reads it under the lock of base/live.h */
@@ -51,7 +50,7 @@ static void stop_asked(uv_async_t *stop) {
 
 /* In a child: no socket and no port of its parent stays open. */
 static void forked(ls_live *live) {
-    store_service *service = (store_service *)((char *)live - offsetof(store_service, live));
+    store_service *service = LS_LIVE_OWNER(store_service, live);
     if (service->server) store_server_forked(service->server);
     if (service->door >= 0) close(service->door);
     /* The child's copy of the epoll would keep the parent's sockets in it alive. */
@@ -90,9 +89,7 @@ ls_status store_service_start(store_service **started, const store_credentials *
         service->door = -1;
         service->owner = getpid();
         service->live.forked = forked;
-        ls_live_lock();
-        status = ls_live_add(&service->live);
-        ls_live_unlock();
+        status = ls_live_enlist(&service->live);
         /* Listed before it has a descriptor: a child that is forked meanwhile closes what there is by then. */
         if (status == LS_OK) status = prepare(service, credentials);
     }
@@ -145,9 +142,7 @@ void store_service_stop(store_service **stopped) {
         close_all(service);
         if (service->has_loop) uv_run(&service->loop, UV_RUN_DEFAULT);
     }
-    ls_live_lock();
-    ls_live_remove(&service->live);
-    ls_live_unlock();
+    ls_live_delist(&service->live);
     /* Its last handle is closed by now: libuv would refuse else. */
     if (service->has_loop) uv_loop_close(&service->loop);
     if (service->door >= 0) close(service->door);

@@ -39,6 +39,13 @@ void store_init(ls_store *store, const store_backend *backend) {
     atomic_init(&store->holders, 1);
 }
 
+void store_reply_fill(store_reply *reply, int64_t number, const void *value, size_t bytes) {
+    reply->number = number;
+    reply->bytes = bytes;
+    const size_t fitting = bytes < reply->capacity ? bytes : reply->capacity;
+    if (fitting > 0) memcpy(reply->value, value, fitting);
+}
+
 ls_store *ls_store_keep(ls_store *store) {
     /* Relaxed: whoever adds a holder is one already, so nothing can be freed meanwhile. */
     if (store) atomic_fetch_add_explicit(&store->holders, 1, memory_order_relaxed);

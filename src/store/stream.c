@@ -92,11 +92,7 @@ static void fill(pending *call, const store_frame *frame) {
         ls_error_capture(&call->outcome, (ls_status)head->code);
         return;
     }
-    reply->number = head->number;
-    /* The whole size, also where not all of it fits: the caller may ask with more room. */
-    reply->bytes = head->value_bytes;
-    const size_t fitting = reply->bytes < reply->capacity ? reply->bytes : reply->capacity;
-    if (fitting > 0) memcpy(reply->value, frame->value, fitting);
+    store_reply_fill(reply, head->number, frame->value, head->value_bytes);
     if (head->descriptor_count > 0)
         memcpy(reply->descriptors, frame->descriptors, sizeof(int) * head->descriptor_count);
     reply->descriptor_count = head->descriptor_count;
@@ -206,17 +202,9 @@ static ls_status stream_call(ls_store *base, const store_request *request, store
 
 /* A forked child keeps no end of the stream: the server would take its parent for alive. */
 static void forked(ls_live *live) {
-    stream_store *store = (stream_store *)((char *)live - offsetof(stream_store, live));
+    stream_store *store = LS_LIVE_OWNER(stream_store, live);
     if (store->socket >= 0) close(store->socket);
     store->socket = -1;
-}
-
-static ls_status enlist(stream_store *store) {
-    store->live.forked = forked;
-    ls_live_lock();
-    const ls_status status = ls_live_add(&store->live);
-    ls_live_unlock();
-    return status;
 }
 
 /* A death looks like a closed stream: so an orderly end is said. Best effort, and never waited for. */
@@ -228,9 +216,7 @@ static void say_goodbye(stream_store *store) {
 static void stream_close(ls_store *base) {
     stream_store *store = (stream_store *)base;
     if (store->head.owner == getpid()) say_goodbye(store);
-    ls_live_lock();
-    ls_live_remove(&store->live);
-    ls_live_unlock();
+    ls_live_delist(&store->live);
     store_inbox_close(&store->inbox);
     if (store->socket >= 0) close(store->socket);
     ls_mutex_destroy(&store->lock);
@@ -251,7 +237,8 @@ ls_status stream_create(stream_store **created, const char *server, ...) {
     vsnprintf(store->head.server, sizeof store->head.server, server, arguments);
     va_end(arguments);
     /* Before there is a socket, so that a forked child never has one that is not listed. */
-    const ls_status status = enlist(store);
+    store->live.forked = forked;
+    const ls_status status = ls_live_enlist(&store->live);
     if (status == LS_OK)
         *created = store;
     else
@@ -267,8 +254,7 @@ static ls_status fail_unanswered(const stream_store *store) {
 
 ls_status stream_connect_by_door(stream_store *store, int door, int64_t deadline_ns) {
     int ends[2];
-    const int failed =
-        ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
+    const int failed = LS_SYSCALL(EMFILE, socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
     if (failed) return ls_fail_errno(LS_ERR_IO, errno, "cannot make a socket pair for the store");
     /* Ours from here on: stream_close closes it, whatever comes. */
     store->socket = ends[0];
@@ -284,8 +270,7 @@ ls_status stream_connect_by_door(stream_store *store, int door, int64_t deadline
 
     /* The door holds a few hundred knocks; a launcher that is stopped lets them pile up. */
     ls_status status = LS_OK;
-    while ((ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOBUFS, -1) : sendmsg(door, &header, MSG_NOSIGNAL | MSG_DONTWAIT)) <
-           0) {
+    while (LS_SYSCALL(ENOBUFS, sendmsg(door, &header, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0) {
         struct pollfd polled = {.fd = door, .events = POLLOUT};
         if (errno == EINTR) continue;
         if (errno == EAGAIN && ls_descriptors_wait(&polled, 1, deadline_ns) > 0) continue;
@@ -309,7 +294,7 @@ ls_status stream_connect_by_name(stream_store *store, const char *name, int64_t 
                        sizeof address.sun_path - 1, length);
     memcpy(address.sun_path + 1, name, length);
     const int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
-    store->socket = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : socket(AF_UNIX, type, 0);
+    store->socket = LS_SYSCALL(EMFILE, socket(AF_UNIX, type, 0));
     if (store->socket < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot make a socket for the store");
     const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
     while (connect(store->socket, (struct sockaddr *)&address, bytes) != 0) {

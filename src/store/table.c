@@ -2,6 +2,7 @@
  * new entry, then swap it in; a refusal of memory leaves the old one. */
 #include "store/table.h"
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -30,14 +31,6 @@ struct store_table {
     size_t count;
 };
 
-/* FNV-1a, 64 bits. Keys come from members of the job alone, so no seed against those who would choose keys that
- * collide. */
-static uint64_t hash_of(const char *key) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (; *key; key++) hash = (hash ^ (unsigned char)*key) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 static void entry_free(entry *old) {
     for (int i = 0; i < old->descriptor_count; i++) close(old->descriptors[i]);
     ls_free(old);
@@ -54,7 +47,7 @@ static entry *entry_create(const char *key, const void *value, size_t bytes) {
     /* A value of no bytes is a value: the key is set. */
     if (bytes > 0) memcpy(made->value, value, bytes);
     made->bytes = bytes;
-    made->hash = hash_of(key);
+    made->hash = ls_digest_text(key);
     return made;
 }
 
@@ -92,9 +85,10 @@ ls_status store_table_each(const store_table *table, ls_status (*visit)(void *co
     return LS_OK;
 }
 
-/* The link that points to the entry of `key`, or the end of its chain. */
+/* The link that points to the entry of `key`, or the end of its chain. Keys come from members of the job alone, so nobody
+ * would choose them to collide. */
 static entry **find(store_table *table, const char *key) {
-    const uint64_t hash = hash_of(key);
+    const uint64_t hash = ls_digest_text(key);
     entry **link = &table->chains[hash & (table->chain_count - 1)];
     /* The hash first: keys of a job are long and begin alike. */
     while (*link && ((*link)->hash != hash || strcmp((*link)->key, key) != 0)) link = &(*link)->next;

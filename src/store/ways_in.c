@@ -66,8 +66,7 @@ static void door_ready(uv_poll_t *poll, int failure, int events) {
 
 ls_status store_server_add_door(store_server *server, int *worker_end) {
     int ends[2];
-    const int failed =
-        ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends);
+    const int failed = LS_SYSCALL(EMFILE, socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends));
     if (failed) return ls_fail_errno(LS_ERR_IO, errno, "cannot make the socket that a worker inherits");
     const ls_status status = peer_watch(server, ends[0], door_ready, NULL);
     if (status != LS_OK)
@@ -239,7 +238,7 @@ ls_status store_server_listen_on(store_server *server, int listener) {
  * */
 static ls_status draw_name(char *name) {
     unsigned char random[16];
-    const ssize_t drawn = ls_fault(LS_FAULT_SYSCALL) ? (errno = EAGAIN, -1) : getrandom(random, sizeof random, 0);
+    const ssize_t drawn = LS_SYSCALL(EAGAIN, getrandom(random, sizeof random, 0));
     if (drawn != (ssize_t)sizeof random) return ls_fail_errno(LS_ERR_IO, errno, "cannot draw random bytes");
     size_t used = (size_t)snprintf(name, STORE_NAME_BYTES, "lockstep-");
     for (size_t i = 0; i < sizeof random; i++)
@@ -254,8 +253,7 @@ ls_status store_server_listen_on_name(store_server *server) {
     /* Behind a zero byte: no file, so nothing can be left over. */
     memcpy(address.sun_path + 1, server->name, length);
     const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
-    const int listener = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1)
-                                                    : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int listener = LS_SYSCALL(EMFILE, socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (listener < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot make the store's socket");
     if ((ls_fault(LS_FAULT_SYSCALL) && (errno = EADDRINUSE)) ||
         bind(listener, (struct sockaddr *)&address, bytes) != 0 || listen(listener, SOMAXCONN) != 0) {

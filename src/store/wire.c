@@ -66,8 +66,7 @@ ls_status store_message_send(store_message *message, int socket) {
         /* Once: a frame that goes out in parts must not carry them twice. */
         if (message->sent == 0 && message->head.descriptor_count > 0)
             attach(&header, &control, message->descriptors, message->head.descriptor_count);
-        const ssize_t sent =
-            ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOBUFS, -1) : sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t sent = LS_SYSCALL(ENOBUFS, sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL));
         if (sent >= 0) {
             message->sent += (size_t)sent;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -181,8 +180,7 @@ ls_status store_inbox_receive(store_inbox *inbox, int socket) {
     struct iovec vector = {.iov_base = inbox->bytes + inbox->end, .iov_len = inbox->capacity - inbox->end};
     struct msghdr header = {
         .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-    const ssize_t received =
-        ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOMEM, -1) : recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const ssize_t received = LS_SYSCALL(ENOMEM, recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC));
     if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return LS_END;
     /* A process that is killed with unread bytes resets its connection: to us that is the same end. */
     if (received == 0 || (received < 0 && errno == ECONNRESET))

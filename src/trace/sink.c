@@ -26,7 +26,7 @@ static ls_status make_directories(char *path) {
         /* Parent by parent, in the text itself. */
         const char after = *end;
         *end = '\0';
-        const int result = ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOSPC, -1) : mkdir(path, 0777);
+        const int result = LS_SYSCALL(ENOSPC, mkdir(path, 0777));
         const int failure = errno;
         struct stat found;
         /* Another rank may have made it a moment ago, which is as good. */
@@ -50,8 +50,7 @@ ls_status trace_sink_open(trace_sink *sink, const char *directory, int rank) {
     memcpy(sink->path, directory, strlen(directory));
     if ((status = make_directories(sink->path))) goto out;
     snprintf(sink->path, path_bytes, "%s/rank-%d.json", directory, rank);
-    sink->file = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1)
-                                            : open(sink->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    sink->file = LS_SYSCALL(EMFILE, open(sink->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     if (sink->file >= 0) return LS_OK;
     status =
         ls_fail_errno(LS_ERR_IO, errno, "trace: cannot write \"%s\"; name a directory that can be written", sink->path);
@@ -65,8 +64,7 @@ out:
 static void write_whole(trace_sink *sink, const char *bytes, size_t count) {
     size_t done = 0;
     while (done < count && !sink->failure) {
-        const ssize_t part =
-            ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOSPC, -1) : write(sink->file, bytes + done, count - done);
+        const ssize_t part = LS_SYSCALL(ENOSPC, write(sink->file, bytes + done, count - done));
         if (part > 0)
             done += (size_t)part;
         else if (part == 0 || errno != EINTR)

@@ -2,6 +2,7 @@
  * batches. Ranks are threads. */
 #include "ddp/rank_results.h"
 
+#include "base/digest.h"
 #include "base/error.h"
 
 #include <lockstep/data.h>
@@ -187,12 +188,11 @@ static void types_in_turn_with_a_frozen_one_last_are_each_averaged_in_their_own(
 /* ---- Seeds that differ ---- */
 
 static uint64_t digest_of(const ls_module *module) {
-    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    uint64_t digest = LS_DIGEST_START;
     for (int i = 0; i < ls_module_parameter_count(module); i++) {
         const ls_tensor *tensor = ls_module_parameter(module, i);
-        const unsigned char *bytes = ls_tensor_data(tensor);
-        const size_t count = (size_t)ls_tensor_numel(tensor) * ls_dtype_size(ls_tensor_dtype(tensor));
-        for (size_t at = 0; at < count; at++) digest = (digest ^ bytes[at]) * UINT64_C(0x100000001b3);
+        const size_t bytes = (size_t)ls_tensor_numel(tensor) * ls_dtype_size(ls_tensor_dtype(tensor));
+        digest = ls_digest(digest, ls_tensor_data(tensor), bytes);
     }
     return digest;
 }

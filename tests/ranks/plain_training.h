@@ -6,6 +6,8 @@
 #ifndef LS_TEST_PLAIN_TRAINING_H
 #define LS_TEST_PLAIN_TRAINING_H
 
+#include "base/digest.h"
+
 #include <lockstep/autograd.h>
 #include <lockstep/nn.h>
 #include <lockstep/optim.h>
@@ -143,16 +145,15 @@ static inline bool training_snapshot_is_due(const training_run *training, int st
     return training->snapshots > 0 && step % (training->steps / training->snapshots) == 0;
 }
 
-/* FNV-1a over what all replicas must share: parameters and optimizer state. */
+/* Of what all replicas must share: parameters and optimizer state. */
 static inline uint64_t training_digest(const ls_module *module, const ls_optim *optim) {
-    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    uint64_t digest = LS_DIGEST_START;
     const int parameters = ls_module_parameter_count(module), states = ls_optim_state_count(optim);
     for (int i = 0; i < parameters + states; i++) {
         const ls_tensor *tensor =
             i < parameters ? ls_module_parameter(module, i) : ls_optim_state(optim, i - parameters);
-        const unsigned char *bytes = ls_tensor_data(tensor);
-        const size_t count = (size_t)ls_tensor_numel(tensor) * ls_dtype_size(ls_tensor_dtype(tensor));
-        for (size_t at = 0; at < count; at++) digest = (digest ^ bytes[at]) * UINT64_C(0x100000001b3);
+        const size_t bytes = (size_t)ls_tensor_numel(tensor) * ls_dtype_size(ls_tensor_dtype(tensor));
+        digest = ls_digest(digest, ls_tensor_data(tensor), bytes);
     }
     return digest;
 }

@@ -39,7 +39,7 @@ static ls_status inherit_processes(const shm_group *shm, const backend_place *pl
     for (int rank = 0; rank < shm->world_size; rank++) {
         const int known = parent->processes[place->ranks ? place->ranks[rank] : rank];
         if (known < 0) continue;
-        shm->processes[rank] = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : fcntl(known, F_DUPFD_CLOEXEC, 3);
+        shm->processes[rank] = LS_SYSCALL(EMFILE, fcntl(known, F_DUPFD_CLOEXEC, 3));
         if (shm->processes[rank] < 0)
             return ls_fail_errno(LS_ERR_IO, errno, "cannot duplicate the descriptor of a rank's process");
     }
@@ -84,8 +84,7 @@ static ls_status fill_board(void *argument) {
     shm_board *board = shm->boards[shm->rank];
     if (gethostname(board->host, sizeof board->host - 1) != 0) snprintf(board->host, sizeof board->host, "this host");
     board->process = getpid();
-    const int failure = ls_fault(LS_FAULT_SYSCALL) ? (errno = EPERM, -1)
-                                                   : sched_getaffinity(0, sizeof board->processors, &board->processors);
+    const int failure = LS_SYSCALL(EPERM, sched_getaffinity(0, sizeof board->processors, &board->processors));
     if (failure) return ls_fail_errno(LS_ERR_IO, errno, "cannot ask which processors this rank may use");
     return LS_OK;
 }

@@ -22,8 +22,7 @@ ls_status shm_segment_create(size_t bytes, int *descriptor) {
     const size_t rounded = shm_round_to_pages(bytes);
     if (rounded < bytes || rounded > INT64_MAX)
         return ls_fail(LS_ERR_MEMORY, "cannot allocate %zu bytes of group memory: more than a file can have", bytes);
-    const int memory =
-        ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const int memory = LS_SYSCALL(EMFILE, memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (memory < 0)
         return ls_fail_errno(
             LS_ERR_IO, errno,
@@ -32,9 +31,8 @@ ls_status shm_segment_create(size_t bytes, int *descriptor) {
 
     /* Nobody, not even a peer that errs, can cut the object under our mapping. */
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-    const int failed = ls_fault(LS_FAULT_SYSCALL)
-                           ? (errno = EPERM, -1)
-                           : ftruncate(memory, (off_t)rounded) != 0 || fcntl(memory, F_ADD_SEALS, seals) != 0;
+    const int failed =
+        LS_SYSCALL(EPERM, ftruncate(memory, (off_t)rounded) != 0 || fcntl(memory, F_ADD_SEALS, seals) != 0);
     if (failed) {
         const int failure = errno;
         close(memory);
@@ -72,7 +70,7 @@ static ls_status map_object(shm_segment *segment, int descriptor) {
                      : mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (base == MAP_FAILED)
         return ls_fail_errno(LS_ERR_MEMORY, errno, "cannot map %zu bytes of group memory", segment->bytes);
-    if ((ls_fault(LS_FAULT_SYSCALL) ? (errno = EAGAIN, -1) : madvise(base, segment->bytes, MADV_DONTFORK)) != 0) {
+    if (LS_SYSCALL(EAGAIN, madvise(base, segment->bytes, MADV_DONTFORK)) != 0) {
         const int failure = errno;
         munmap(base, segment->bytes);
         return ls_fail_errno(LS_ERR_IO, failure, "cannot keep group memory from forked children");
@@ -102,7 +100,7 @@ static ls_status map_new(int descriptor, const struct stat *facts, shm_segment *
 ls_status shm_segment_map(int descriptor, size_t bytes, shm_segment **segment) {
     *segment = NULL;
     struct stat facts;
-    if ((ls_fault(LS_FAULT_SYSCALL) ? (errno = EIO, -1) : fstat(descriptor, &facts)) != 0)
+    if (LS_SYSCALL(EIO, fstat(descriptor, &facts)) != 0)
         return ls_fail_errno(LS_ERR_IO, errno, "cannot look at a segment of shared memory");
     if ((size_t)facts.st_size != shm_round_to_pages(bytes))
         return ls_fail(LS_ERR_MISMATCH,

@@ -225,7 +225,7 @@ static ls_status wait_for_all(shm_sharing *sharing) {
 /* Peers learn of our death by it, even where a forked child of ours keeps every socket open. */
 static ls_status open_own_process(const shm_sharing *sharing) {
     int *own = &sharing->processes[sharing->rank];
-    *own = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : (int)syscall(SYS_pidfd_open, getpid(), 0);
+    *own = LS_SYSCALL(EMFILE, (int)syscall(SYS_pidfd_open, getpid(), 0));
     return *own >= 0 ? LS_OK
                      : ls_fail_errno(LS_ERR_IO, errno,
                                      "cannot open a descriptor of this process (pidfd_open; where a sandbox or an "

@@ -95,8 +95,7 @@ static ls_status welcome(tcp_meeting *meeting, int listener, int64_t now_ns) {
     for (int i = 0; i < ACCEPTS_AT_ONCE && meeting->guest_count < meeting->most_guests; i++) {
         tcp_guest *guest = &meeting->guests[meeting->guest_count];
         ls_live_lock();
-        const int made = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1)
-                                                    : accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        const int made = LS_SYSCALL(EMFILE, accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (made >= 0) {
             *guest = (tcp_guest){.socket = made, .since_ns = now_ns};
             meeting->guest_count++;

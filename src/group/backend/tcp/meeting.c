@@ -118,8 +118,7 @@ static ls_status fill_card(const tcp_meeting *meeting, tcp_card *card) {
     if (stat("/proc/self/ns/pid", &space) == 0) card->process_space = space.st_ino;
     hosts_read_own(card->host_id);
     if (gethostname(card->host, sizeof card->host - 1) != 0) snprintf(card->host, sizeof card->host, "a host");
-    const int failure = ls_fault(LS_FAULT_SYSCALL) ? (errno = EPERM, -1)
-                                                   : sched_getaffinity(0, sizeof card->processors, &card->processors);
+    const int failure = LS_SYSCALL(EPERM, sched_getaffinity(0, sizeof card->processors, &card->processors));
     return failure ? ls_fail_errno(LS_ERR_IO, errno, "cannot ask which processors this rank may use") : LS_OK;
 }
 

@@ -80,7 +80,7 @@ static void close_descriptors(const tcp_group *tcp) {
 
 /* In a forked child. */
 static void forked(ls_live *self) {
-    const tcp_group *tcp = (tcp_group *)(void *)((char *)self - offsetof(tcp_group, live));
+    const tcp_group *tcp = LS_LIVE_OWNER(tcp_group, self);
     if (tcp->meeting) tcp_meeting_forked(tcp->meeting);
     close_descriptors(tcp);
 }
@@ -89,7 +89,7 @@ static void tcp_close(void *state) {
     tcp_group *tcp = state;
     if (!tcp) return;
     ls_live_lock();
-    if (tcp->is_listed) ls_live_remove(&tcp->live);
+    ls_live_remove(&tcp->live);
     close_descriptors(tcp);
     ls_live_unlock();
     for (int rank = 0; tcp->peers && rank < tcp->world_size; rank++)
@@ -107,21 +107,13 @@ static void tcp_close(void *state) {
 /* --- opening ----------------------------------------------------------------------------------------------------------- */
 
 static ls_status make_events(tcp_group *tcp) {
-    tcp->events = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : epoll_create1(EPOLL_CLOEXEC);
+    tcp->events = LS_SYSCALL(EMFILE, epoll_create1(EPOLL_CLOEXEC));
     if (tcp->events < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot make the set of a group's events");
-    tcp->alarm = ls_fault(LS_FAULT_SYSCALL) ? (errno = EMFILE, -1) : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    tcp->alarm = LS_SYSCALL(EMFILE, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (tcp->alarm < 0) return ls_fail_errno(LS_ERR_IO, errno, "cannot make a group's alarm (eventfd)");
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = TCP_ALARM};
     if (epoll_ctl(tcp->events, EPOLL_CTL_ADD, tcp->alarm, &event) == 0) return LS_OK;
     return ls_fail_errno(LS_ERR_IO, errno, "cannot watch a group's alarm");
-}
-
-static ls_status make_list(tcp_group *tcp) {
-    ls_live_lock();
-    const ls_status status = ls_live_add(&tcp->live);
-    tcp->is_listed = status == LS_OK;
-    ls_live_unlock();
-    return status;
 }
 
 static ls_status read_environment(tcp_group *tcp) {
@@ -150,7 +142,7 @@ static ls_status prepare(const backend_place *place, tcp_group **state) {
         for (int channel = 0; channel < TCP_CHANNELS; channel++) tcp->peers[rank].links[channel].socket = -1;
     if (!tcp->peers || !tcp->host_of) return LS_ERR_MEMORY;
     tcp_mail_init(tcp);
-    LS_TRY(make_list(tcp));
+    LS_TRY(ls_live_enlist(&tcp->live));
     LS_TRY(read_environment(tcp));
     tcp_transport_init(tcp);
     LS_TRY(collective_create(&tcp->collective, &tcp->transport, place->relaxed_order));
@@ -163,9 +155,8 @@ static ls_status watch(tcp_group *tcp) {
             struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
                                         .data.u64 = (uint64_t)rank << 8 | (unsigned)channel};
             const int socket = tcp->peers[rank].links[channel].socket;
-            const int failed = ls_fault(LS_FAULT_SYSCALL) ? (errno = ENOSPC, -1)
-                                                          : epoll_ctl(tcp->events, EPOLL_CTL_ADD, socket, &event);
-            if (failed) return ls_fail_errno(LS_ERR_IO, errno, "rank %d: cannot watch a connection", tcp->rank);
+            if (LS_SYSCALL(ENOSPC, epoll_ctl(tcp->events, EPOLL_CTL_ADD, socket, &event)) != 0)
+                return ls_fail_errno(LS_ERR_IO, errno, "rank %d: cannot watch a connection", tcp->rank);
         }
     return LS_OK;
 }

@@ -173,7 +173,6 @@ typedef struct tcp_group {
 
     /* For fork: changed with the lock of base/live.h held, so that a child finds them whole. */
     ls_live live;
-    bool is_listed;
     struct tcp_meeting *meeting; /* while it is under way */
     int listeners[2 + STORE_MOST_ADDRESSES];
     int listener_count;

@@ -49,9 +49,7 @@ static ls_status begin(tcp_meeting *meeting, tcp_visit *visit, int64_t now_ns) {
     store_address address;
     tcp_place_unpack(&card_of(meeting, visit->rank)->places[visit->place], &address);
     ls_live_lock();
-    visit->socket = ls_fault(LS_FAULT_SYSCALL)
-                        ? (errno = EMFILE, -1)
-                        : socket(address.socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    visit->socket = LS_SYSCALL(EMFILE, socket(address.socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     ls_live_unlock();
     if (visit->socket < 0)
         return ls_fail_errno(LS_ERR_IO, errno, "rank %d: cannot make a socket to connect to rank %d",
