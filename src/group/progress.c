@@ -6,13 +6,14 @@
 
 #include "base/clock.h"
 
-/* How long nobody must have driven: from the shortest, up to the longest for a queue that others keep driving. A processor to
- * spare lets us be quick; without one we take time from the computation, and each look at a driven queue takes some too. */
+/* How long nobody must have driven: from the shortest, up to the longest for a queue that others keep driving; after an idle
+ * one in which nothing was posted either, we sleep. A processor to spare lets us be quick; without one we take time from the
+ * computation, as each look does, and each time that who posts has to wake us. */
 typedef struct pace {
-    int64_t shortest_ns, longest_ns;
+    int64_t shortest_ns, idle_ns, longest_ns;
 } pace;
-static const pace beside_a_spare_processor = {20 * 1000, 100 * 1000};
-static const pace on_shared_processors = {100 * 1000, 5 * LS_NS_PER_MS};
+static const pace beside_a_spare_processor = {20 * 1000, 100 * 1000, 100 * 1000};
+static const pace on_shared_processors = {100 * 1000, LS_NS_PER_MS, 5 * LS_NS_PER_MS};
 
 static bool has_work(const ls_group *group) {
     return atomic_load_explicit(&group->first, memory_order_acquire) != NULL || group_has_mail(group);
@@ -32,11 +33,11 @@ static void sleep_idle(ls_group *group) {
 static void run(void *argument) {
     ls_group *group = argument;
     const pace *moments = group->progress_may_spin ? &beside_a_spare_processor : &on_shared_processors;
-    int64_t moment_ns = moments->shortest_ns;
+    int64_t moment_ns = moments->longest_ns;
     bool was_driven = false;
     while (!atomic_load_explicit(&group->is_closing, memory_order_acquire)) {
-        /* While others drive, moment after moment, we look by the clock: then who posts need not wake us each time. */
-        if (!was_driven && !has_work(group)) {
+        /* While others drive, now and then, we look by the clock: then who posts need not wake us each time. */
+        if (!was_driven && moment_ns >= moments->idle_ns && !has_work(group)) {
             sleep_idle(group);
             moment_ns = moments->shortest_ns;
         }
@@ -47,12 +48,12 @@ static void run(void *argument) {
         was_driven = turns != atomic_load_explicit(&group->turns, memory_order_relaxed) ||
                      atomic_load_explicit(&group->driver, memory_order_relaxed) ||
                      atomic_load_explicit(&group->waiters, memory_order_relaxed) > 0;
-        if (was_driven) {
-            moment_ns = moment_ns * 2 < moments->longest_ns ? moment_ns * 2 : moments->longest_ns;
-        } else if (has_work(group) && group_try_drive(group)) {
+        if (!was_driven && has_work(group) && group_try_drive(group)) {
             drive_queue(group, NULL, LS_DEADLINE_NEVER);
             group_stop_driving(group);
             moment_ns = moments->shortest_ns;
+        } else {
+            moment_ns = moment_ns * 2 < moments->longest_ns ? moment_ns * 2 : moments->longest_ns;
         }
     }
 }
