@@ -144,10 +144,11 @@ ls_group *group_next_lane(ls_group *group);
 
 /* post.c: posts a call that was checked, and waits. */
 ls_status group_run(ls_group *group, const group_call *call);
-/* The steps of posting: a call is checked; whoever drives when nobody waits is there; what was appended, a chain, is begun. */
+/* The steps of posting: a call is checked; whoever drives when nobody waits is there; what was appended, a chain, is begun, and
+ * its last work, held, becomes the caller's, or is waited for (`work` NULL). */
 ls_status post_check(const ls_group *group, const group_call *call);
 ls_status post_prepare(ls_group *group);
-void post_begin(ls_group *group, const ls_work *first, const ls_work *last);
+ls_status post_begin(ls_group *group, const ls_work *first, ls_work *last, ls_work **work);
 
 /* work.c */
 ls_status work_take(ls_group *group, const group_call *call, ls_work **work);

@@ -65,14 +65,7 @@ static ls_status post_chain(ls_group *group, const many *all, ls_work **work) {
     LS_TRY(post_prepare(group));
     LS_TRY(take_chain(group, all, &first, &last));
     work_append(first, last);
-    post_begin(group, first, last);
-    if (work) {
-        *work = last;
-        return LS_OK;
-    }
-    const ls_status status = ls_work_wait(last, 0);
-    ls_work_close(&last);
-    return status;
+    return post_begin(group, first, last, work);
 }
 
 static ls_status post_many(ls_group *group, const many *all, ls_work **work) {

@@ -44,14 +44,7 @@ static ls_status post_message(ls_group *group, const group_call *call, ls_work *
     LS_TRY(post_prepare(group));
     LS_TRY(work_take(group, call, &message));
     append(message);
-    post_begin(group, message, message);
-    if (work) {
-        *work = message;
-        return LS_OK;
-    }
-    const ls_status status = ls_work_wait(message, 0);
-    ls_work_close(&message);
-    return status;
+    return post_begin(group, message, message, work);
 }
 
 ls_status ls_group_send(ls_group *group, const void *data, size_t count, ls_dtype dtype, int to, int tag,

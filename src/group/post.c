@@ -106,7 +106,7 @@ ls_status group_prepare(ls_group *group, int count) {
     return work_fill_pool(group, count);
 }
 
-void post_begin(ls_group *group, const ls_work *first, const ls_work *last) {
+static void begin(ls_group *group, const ls_work *first, const ls_work *last) {
     /* Begun at once if nobody drives: peers see our part, and may have theirs ready. */
     const bool is_driven = !drive_unless_driven(group);
     if (work_is_complete(last)) return;
@@ -118,12 +118,23 @@ void post_begin(ls_group *group, const ls_work *first, const ls_work *last) {
     if (is_driven && is_next) group->backend->wake(group->state);
 }
 
+ls_status post_begin(ls_group *group, const ls_work *first, ls_work *last, ls_work **work) {
+    begin(group, first, last);
+    if (work) {
+        *work = last;
+        return LS_OK;
+    }
+    const ls_status status = ls_work_wait(last, 0);
+    ls_work_close(&last);
+    return status;
+}
+
 static ls_status post_to_queue(ls_group *group, const group_call *call, ls_work **work) {
+    ls_work *taken = NULL;
     LS_TRY(post_prepare(group));
-    LS_TRY(work_take(group, call, work));
-    work_append(*work, *work);
-    post_begin(group, *work, *work);
-    return LS_OK;
+    LS_TRY(work_take(group, call, &taken));
+    work_append(taken, taken);
+    return post_begin(group, taken, taken, work);
 }
 
 ls_status group_run(ls_group *group, const group_call *call) {
@@ -131,11 +142,7 @@ ls_status group_run(ls_group *group, const group_call *call) {
         if (queue_is_empty(group)) return run_here(group, call);
         group_stop_driving(group);
     }
-    ls_work *work = NULL;
-    LS_TRY(post_to_queue(group, call, &work));
-    const ls_status status = ls_work_wait(work, 0);
-    ls_work_close(&work);
-    return status;
+    return post_to_queue(group, call, NULL);
 }
 
 ls_status group_post(ls_group *group, const group_call *call, ls_work **work) {
