@@ -149,6 +149,7 @@ static void close_all(job *self) {
     launch_output_close(&self->output);
     uv_close((uv_handle_t *)&self->timer, NULL);
     uv_close((uv_handle_t *)&self->tell_timer, NULL);
+    /* Once more, for the callbacks that close handles and free what they hold. */
     uv_run(&self->loop, UV_RUN_DEFAULT);
     uv_loop_close(&self->loop);
     if (self->null >= 0) close(self->null);
@@ -190,7 +191,6 @@ ls_status launch_run(const launch_options *options, launch_result *result) {
     status = start_all(self);
     if (status == LS_OK) {
         result->exit_code = 0;
-        /* Once more, for the callbacks that close handles and free what they hold. */
         uv_run(&self->loop, UV_RUN_DEFAULT); /* until job_check_done stops it */
     } else {
         status = take_back(self, status);

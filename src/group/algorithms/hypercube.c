@@ -39,8 +39,8 @@ static int neighbour_of(const collective *c) {
     return c->rank < 2 * (c->world_size - c->cube.ranks) ? c->rank ^ 1 : -1;
 }
 
-/* A halving meets the farthest first, so that the shares which are left to each are always one stretch. */
-/* By how much partners differ in a step, and in which step we meet one who differs by so much. */
+/* By how much partners differ in a step, and in which step we meet one who differs by so much. A halving meets the farthest
+ * first, so that the shares which are left to each are always one stretch. */
 static int distance_at(const collective *c, int step) {
     return is_halving(c) ? c->cube.ranks >> step : 1 << (step - 1);
 }
