@@ -19,6 +19,10 @@
 #define GROUP_SUBGROUP ((group_kind)13)
 #define GROUP_KIND_COUNT 16
 
+static inline bool kind_is_agreement(group_kind kind) {
+    return kind == GROUP_ALLOCATE || kind == GROUP_DUPLICATE || kind == GROUP_SUBGROUP;
+}
+
 /* What one rank says in such an operation, an all-gather of these; `count` of the call is checked, not gathered. */
 typedef struct group_agreement {
     int32_t status;

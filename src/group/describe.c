@@ -72,7 +72,7 @@ const char *call_describe(const group_call *call, char text[CALL_TEXT_BYTES]) {
     char tag[80];
     const char *dtype = ls_dtype_name(call->dtype), *name = kind_name(call->kind);
     describe_tag(call, tag, sizeof tag);
-    if (call->kind == GROUP_SEND || call->kind == GROUP_RECEIVE) return describe_message(call, text);
+    if (kind_is_message(call->kind)) return describe_message(call, text);
     switch ((int)call->kind) {
     case GROUP_ALL_REDUCE:
     case GROUP_REDUCE_SCATTER:

@@ -137,7 +137,8 @@ static backend_progress wait_a_little(ls_group *group, backend_op *op, wait_stat
         if (progress != BACKEND_PENDING) return progress;
     }
     /* So does a collective that was posted while we wait for a message: it begins first. */
-    if (call_is_message(&op->call) && atomic_load_explicit(&group->first, memory_order_acquire)) return BACKEND_PENDING;
+    if (kind_is_message(op->call.kind) && atomic_load_explicit(&group->first, memory_order_acquire))
+        return BACKEND_PENDING;
     const ls_status status = group->backend->examine(group->state, op);
     if (status != LS_OK) return judge(group, op, status);
     /* And who loses the group, or (of the progress thread) wants to drive: all look after the bell was read. */

@@ -166,10 +166,6 @@ ls_status work_fill_pool(ls_group *group, int count);
 void work_free_pool(ls_group *group);
 size_t call_bytes(const group_call *call);
 
-static inline bool call_is_message(const group_call *call) {
-    return call->kind == GROUP_SEND || call->kind == GROUP_RECEIVE;
-}
-
 static inline bool work_is_complete(const ls_work *work) {
     return atomic_load_explicit(&work->is_complete, memory_order_acquire);
 }

@@ -209,3 +209,7 @@ const reduce_kernel *reduce_kernel_for(ls_dtype dtype, ls_op op) {
     const reduce_kernel *kernel = &kernels[dtype][op];
     return kernel->begin ? kernel : NULL;
 }
+
+const reduce_kernel *reduce_kernel_of(const group_call *call) {
+    return kind_combines(call->kind) ? reduce_kernel_for(call->dtype, call->op) : NULL;
+}

@@ -21,10 +21,6 @@ static ls_status check_carried(const ls_group *group, const group_call *call) {
     return group->backend->check ? group->backend->check(group->state, call) : LS_OK;
 }
 
-static bool combines(group_kind kind) {
-    return kind == GROUP_ALL_REDUCE || kind == GROUP_REDUCE || kind == GROUP_REDUCE_SCATTER;
-}
-
 static bool has_root(group_kind kind) {
     return kind == GROUP_BROADCAST || kind == GROUP_REDUCE || kind == GROUP_GATHER || kind == GROUP_SCATTER;
 }
@@ -69,7 +65,7 @@ ls_status post_check(const ls_group *group, const group_call *call) {
         return refuse(group, call, "the data is NULL");
     if ((uintptr_t)call->data % element_bytes || (uintptr_t)call->send % element_bytes)
         return refuse(group, call, "the data is not aligned to its elements");
-    if (combines(call->kind) && !reduce_kernel_for(call->dtype, call->op))
+    if (kind_combines(call->kind) && !reduce_kernel_for(call->dtype, call->op))
         return refuse(group, call,
                       "this op is not defined for this type: bitwise ops are for integers, an average is for all but "
                       "bool");
@@ -114,7 +110,7 @@ static void begin(ls_group *group, const ls_work *first, const ls_work *last) {
     /* Who drives may sleep until peers move, who may be waiting for this. What stands behind other work can wait: whoever ends
      * that comes to this. `first` may be complete and another's by now, so it is compared, not looked into. */
     const bool is_next =
-        call_is_message(&last->op.call) || atomic_load_explicit(&group->first, memory_order_relaxed) == first;
+        kind_is_message(last->op.call.kind) || atomic_load_explicit(&group->first, memory_order_relaxed) == first;
     if (is_driven && is_next) group->backend->wake(group->state);
 }
 

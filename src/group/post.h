@@ -20,6 +20,15 @@ typedef enum group_kind {
     GROUP_RECEIVE
 } group_kind;
 
+static inline bool kind_is_message(group_kind kind) {
+    return kind == GROUP_SEND || kind == GROUP_RECEIVE;
+}
+
+/* The ranks' elements become one by the call's op. */
+static inline bool kind_combines(group_kind kind) {
+    return kind == GROUP_ALL_REDUCE || kind == GROUP_REDUCE || kind == GROUP_REDUCE_SCATTER;
+}
+
 /* One collective as posted. All ranks must agree in everything but the pointers: kind, count, dtype, op, root and tag
  * are compared, and a difference is LS_ERR_MISMATCH naming both sides, never a wrong pairing. */
 typedef struct group_call {

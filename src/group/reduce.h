@@ -2,7 +2,7 @@
 #ifndef LS_GROUP_REDUCE_H
 #define LS_GROUP_REDUCE_H
 
-#include <lockstep/group.h>
+#include "group/post.h"
 
 /* Elements are combined in rank order, in a type that may be wider (16-bit floats in f32, averages of integers in 64 bits),
  * and rounded once, at the end. */
@@ -20,6 +20,8 @@ typedef struct reduce_kernel {
 
 /* NULL where the op is not defined for the dtype. */
 const reduce_kernel *reduce_kernel_for(ls_dtype dtype, ls_op op);
+/* Of what `call` combines; NULL where it combines nothing. */
+const reduce_kernel *reduce_kernel_of(const group_call *call);
 
 /* Combines `count` elements of `sources[0 .. source_count)`, from `offset_bytes` on, in that order, block by block, so that
  * each is read once. reduce_in_place writes the result into every source, reduce_into to `into`, which may be where one

@@ -14,13 +14,8 @@
 #include <string.h>
 
 size_t call_bytes(const group_call *call) {
-    switch ((int)call->kind) {
-    case GROUP_BARRIER: return 0;
-    case GROUP_ALLOCATE:
-    case GROUP_DUPLICATE:
-    case GROUP_SUBGROUP: return sizeof(group_agreement);
-    default: return call->count * ls_dtype_size(call->dtype);
-    }
+    if (kind_is_agreement(call->kind)) return sizeof(group_agreement);
+    return call->kind == GROUP_BARRIER ? 0 : call->count * ls_dtype_size(call->dtype);
 }
 
 /* The caller's arrays may go as soon as the call is posted. */

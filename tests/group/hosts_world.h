@@ -227,10 +227,6 @@ typedef struct piece {
     uint64_t seed; /* 0: numbers so small that no order of additions shows */
 } piece;
 
-static inline bool combines(group_kind kind) {
-    return kind == GROUP_ALL_REDUCE || kind == GROUP_REDUCE || kind == GROUP_REDUCE_SCATTER;
-}
-
 static inline void draw_small(void *data, size_t place, size_t index, ls_dtype dtype, int rank) {
     const int64_t value = dtype == LS_BOOL ? (int64_t)(mix(index * 64 + (uint64_t)rank) % 8 > 0)
                                            : (int64_t)(mix(index * 64 + (uint64_t)rank) % 3) + 1;

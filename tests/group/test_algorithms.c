@@ -32,8 +32,7 @@ typedef struct rank_memory {
 } rank_memory;
 
 static size_t row_bytes(const trial *t) {
-    const bool is_ours = t->kind == GROUP_ALLOCATE || t->kind == GROUP_DUPLICATE || t->kind == GROUP_SUBGROUP;
-    return is_ours ? sizeof(group_agreement) : t->count * ls_dtype_size(t->dtype);
+    return kind_is_agreement(t->kind) ? sizeof(group_agreement) : t->count * ls_dtype_size(t->dtype);
 }
 
 /* Elements for `to` of `from` in an uneven all-to-all: some none. */
@@ -44,16 +43,12 @@ static size_t uneven_count(const trial *t, int from, int to) {
 
 /* --- what is sent ------------------------------------------------------------------------------------------------- */
 
-static bool combines(group_kind kind) {
-    return kind == GROUP_ALL_REDUCE || kind == GROUP_REDUCE || kind == GROUP_REDUCE_SCATTER;
-}
-
 static bool has_rows_to_send(group_kind kind) {
     return kind == GROUP_SCATTER || kind == GROUP_REDUCE_SCATTER || kind == GROUP_ALL_TO_ALL;
 }
 
 static bool has_rows_to_receive(group_kind kind) {
-    return !combines(kind) && kind != GROUP_SCATTER && kind != GROUP_BROADCAST;
+    return !kind_combines(kind) && kind != GROUP_SCATTER && kind != GROUP_BROADCAST;
 }
 
 /* `bytes` bytes of what a rank puts in, from byte `at` on. */

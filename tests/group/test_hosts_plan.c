@@ -33,7 +33,7 @@ static void every_plan_ends_with_the_right_result_on_every_rank(void **state) {
             p.whole = p.count;
             p.root = line % world.world_size;
             p.is_in_place = line / 7 % 2;
-            if (!is_defined(p.dtype, p.op) || (!combines(p.kind) && p.op != LS_SUM) || !has_plan(&p)) continue;
+            if (!is_defined(p.dtype, p.op) || (!kind_combines(p.kind) && p.op != LS_SUM) || !has_plan(&p)) continue;
             check(&p);
             planned++;
         }

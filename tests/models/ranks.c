@@ -64,7 +64,7 @@ static void model_start(void *state, backend_op *op) {
     shm_group *shm = state;
     check_open(state);
     explore_claim(member_of(state)->inside == 0, "two threads drive one group");
-    if (shm_is_message(op)) {
+    if (kind_is_message(op->call.kind)) {
         shm_message_start(shm, op);
         return;
     }
@@ -92,7 +92,7 @@ backend_progress shm_poll(void *state, backend_op *op) {
     shm_group *shm = state;
     check_open(state);
     explore_claim(++member_of(state)->inside == 1, "two threads drive one group");
-    const backend_progress progress = shm_is_message(op) ? shm_message_poll(shm, op) : go_on(shm, op);
+    const backend_progress progress = kind_is_message(op->call.kind) ? shm_message_poll(shm, op) : go_on(shm, op);
     member_of(state)->inside--;
     return progress;
 }
@@ -100,7 +100,7 @@ backend_progress shm_poll(void *state, backend_op *op) {
 /* Only where groups are lost does anyone look whether peers are there. */
 bool shm_waits_for(const shm_group *shm, const backend_op *op, int peer) {
     if (!plan.has_failures || peer == shm->rank) return false;
-    return shm_is_message(op) ? shm_message_waits_for(shm, op, peer) : true;
+    return kind_is_message(op->call.kind) ? shm_message_waits_for(shm, op, peer) : true;
 }
 
 /* --- the rest of the backend -------------------------------------------------------------------------------------------- */

@@ -158,8 +158,7 @@ static bool fits_scratch(size_t bytes, size_t times) {
 bool algorithm_carries(algorithm_name name, const collective_shape *shape) {
     const group_kind kind = shape->kind;
     const bool reduces_all = kind == GROUP_ALL_REDUCE;
-    const bool gathers_all =
-        kind == GROUP_ALL_GATHER || kind == GROUP_ALLOCATE || kind == GROUP_DUPLICATE || kind == GROUP_SUBGROUP;
+    const bool gathers_all = kind == GROUP_ALL_GATHER || kind_is_agreement(kind);
     /* Alone, every kind is a copy of the own part at most. */
     if (shape->world_size == 1) return name == ALGORITHM_DIRECT;
     switch (name) {

@@ -124,10 +124,6 @@ static bool are_streams_done(const collective *c) {
 
 /* --- operations --------------------------------------------------------------------------------------------------- */
 
-static bool combines(group_kind kind) {
-    return kind == GROUP_ALL_REDUCE || kind == GROUP_REDUCE || kind == GROUP_REDUCE_SCATTER;
-}
-
 void collective_start_by(collective *c, const group_call *call, uint64_t number, algorithm_name name) {
     /* Only the former call's peers have used lanes: a start costs no pass over all ranks. */
     for (int i = 0; i < c->peer_count; i++) memset(&c->lanes[c->peers[i]], 0, sizeof *c->lanes);
@@ -136,14 +132,14 @@ void collective_start_by(collective *c, const group_call *call, uint64_t number,
     c->number = number;
     c->bytes = call_bytes(call);
     c->has_failed = false;
-    c->kernel = combines(call->kind) ? reduce_kernel_for(call->dtype, call->op) : NULL;
+    c->kernel = reduce_kernel_of(call);
     c->algorithm = algorithms[name];
     c->algorithm->start(c);
     post_all(c);
 }
 
 void collective_start(collective *c, const group_call *call, uint64_t number) {
-    const reduce_kernel *kernel = combines(call->kind) ? reduce_kernel_for(call->dtype, call->op) : NULL;
+    const reduce_kernel *kernel = reduce_kernel_of(call);
     /* Partial results of a type that is combined in a wider one would be rounded on the way. */
     const collective_shape shape = {.kind = call->kind,
                                     .bytes = call_bytes(call),

@@ -8,17 +8,13 @@
 #include "group/backend/tcp/tcp.h"
 #include "group/group.h"
 
-static bool is_message(const backend_op *op) {
-    return op->call.kind == GROUP_SEND || op->call.kind == GROUP_RECEIVE;
-}
-
 static const hosts_step *step_of(const hosts_group *hosts) {
     return &hosts->steps.list[hosts->step];
 }
 
 /* Whether what `op` does now is a step of ours; else it runs on `whole`. */
 static bool is_step(const hosts_group *hosts, const backend_op *op) {
-    return !is_message(op) && hosts->steps.count > 0;
+    return !kind_is_message(op->call.kind) && hosts->steps.count > 0;
 }
 
 /* The group beneath that `op` waits in, and the operation that waits there. */
@@ -60,7 +56,7 @@ static tcp_group *whole_of(const hosts_group *hosts) {
 void hosts_start(void *state, backend_op *op) {
     hosts_group *hosts = state;
     const hosts_part *whole = &hosts->parts[HOSTS_WHOLE];
-    if (!is_message(op) && hosts_have_plans(hosts)) plan_from(hosts, op, 0);
+    if (!kind_is_message(op->call.kind) && hosts_have_plans(hosts)) plan_from(hosts, op, 0);
     if (is_step(hosts, op)) {
         tcp_lanes_pass(whole_of(hosts), op);
         start_step(hosts, op);
@@ -91,7 +87,7 @@ static backend_progress go_on(hosts_group *hosts, backend_op *op, backend_progre
 /* What came of a poll beneath. */
 static backend_progress take(hosts_group *hosts, backend_op *op, backend_progress progress) {
     if (is_step(hosts, op)) progress = go_on(hosts, op, progress);
-    if (progress == BACKEND_DONE && !is_message(op)) say_done(hosts, op);
+    if (progress == BACKEND_DONE && !kind_is_message(op->call.kind)) say_done(hosts, op);
     return progress;
 }
 

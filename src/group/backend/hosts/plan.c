@@ -307,8 +307,7 @@ static bool gains(const hosts_place *place, const group_call *call) {
 }
 
 void hosts_plan(const hosts_place *place, const group_call *call, char *scratch, size_t at, hosts_steps *steps) {
-    const bool combines =
-        call->kind == GROUP_ALL_REDUCE || call->kind == GROUP_REDUCE || call->kind == GROUP_REDUCE_SCATTER;
+    const bool combines = kind_combines(call->kind);
     const ls_dtype type = combines ? type_between(call) : call->dtype;
     steps->count = 0;
     steps->next = call->count;

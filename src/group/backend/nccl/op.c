@@ -30,13 +30,8 @@ _Static_assert(sizeof(nccl_scratch) <= sizeof((backend_op *)0)->scratch, "an ope
 
 /* --- parts ---------------------------------------------------------------------------------------------------------- */
 
-static bool is_agreement(const group_call *call) {
-    const int kind = (int)call->kind;
-    return kind == GROUP_ALLOCATE || kind == GROUP_DUPLICATE || kind == GROUP_SUBGROUP;
-}
-
 static nccl_part first_part(const nccl_group *nccl, const group_call *call) {
-    if (nccl->checks_calls || is_agreement(call)) return PART_COMPARING;
+    if (nccl->checks_calls || kind_is_agreement(call->kind)) return PART_COMPARING;
     return call->kind == GROUP_ALL_TO_ALL_UNEVEN ? PART_COUNTING : PART_MOVING;
 }
 
@@ -79,7 +74,7 @@ static group_call call_of_part(nccl_group *nccl, const backend_op *op, nccl_part
                             .send = op->call.send_counts,
                             .data = nccl->counts};
     group_call call = op->call;
-    if (!is_agreement(&call)) return call;
+    if (!kind_is_agreement(call.kind)) return call;
     call.kind = GROUP_ALL_GATHER; /* its count was compared */
     call.count = op->bytes;
     return call;

@@ -3,10 +3,6 @@
 
 #include <string.h>
 
-bool shm_combines(const backend_op *op) {
-    return op->call.kind == GROUP_ALL_REDUCE || op->call.kind == GROUP_REDUCE || op->call.kind == GROUP_REDUCE_SCATTER;
-}
-
 bool shm_sends(const backend_op *op, int rank) {
     switch ((int)op->call.kind) {
     case GROUP_BROADCAST:

@@ -13,8 +13,6 @@ typedef struct shm_part {
 
 shm_part shm_part_of(const shm_group *shm, const backend_op *op, int from, int to);
 
-/* The ranks' elements become one by the call's op. */
-bool shm_combines(const backend_op *op);
 /* Others need something of `rank`; `rank` needs something of others. Its own part aside. */
 bool shm_sends(const backend_op *op, int rank);
 bool shm_receives(const backend_op *op, int rank);

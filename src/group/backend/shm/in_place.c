@@ -47,9 +47,9 @@ void shm_in_place_start(shm_group *shm, backend_op *op) {
     shm_op *s = shm_op_of(op);
     for (int rank = 0; rank < shm->world_size; rank++)
         shm->copies[rank] = shm_memory_copy(s->memory, rank) + place_of(shm, op, rank).offset;
+    s->kernel = reduce_kernel_of(&op->call);
     if (shm_has_shares(op)) {
         s->phase = SHM_COMBINING;
-        s->kernel = reduce_kernel_for(op->call.dtype, op->call.op);
         s->next = border(shm, op, s->offset, shm->rank);
         s->end = border(shm, op, s->offset, shm->rank + 1);
         return;
@@ -57,7 +57,6 @@ void shm_in_place_start(shm_group *shm, backend_op *op) {
     s->phase = SHM_COPYING;
     s->from = 0;
     s->next = 0;
-    s->kernel = shm_combines(op) ? reduce_kernel_for(op->call.dtype, op->call.op) : NULL;
 }
 
 static backend_progress begin_finishing(shm_group *shm, backend_op *op) {

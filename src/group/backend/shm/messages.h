@@ -53,10 +53,6 @@ size_t shm_lane_bytes(int world_size);
 ls_status shm_mail_create(shm_group *shm);
 void shm_mail_free(shm_group *shm);
 
-static inline bool shm_is_message(const backend_op *op) {
-    return op->call.kind == GROUP_SEND || op->call.kind == GROUP_RECEIVE;
-}
-
 void shm_message_start(shm_group *shm, backend_op *op);
 backend_progress shm_message_poll(shm_group *shm, backend_op *op);
 bool shm_message_waits_for(const shm_group *shm, const backend_op *op, int peer);

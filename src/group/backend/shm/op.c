@@ -80,7 +80,7 @@ static void publish_counts(const shm_group *shm, const backend_op *op, unsigned 
 
 void shm_start(void *state, backend_op *op) {
     shm_group *shm = state;
-    if (shm_is_message(op)) {
+    if (kind_is_message(op->call.kind)) {
         shm_message_start(shm, op);
         return;
     }
@@ -219,7 +219,7 @@ static backend_progress go_on(shm_group *shm, backend_op *op) {
 
 backend_progress shm_poll(void *state, backend_op *op) {
     shm_group *shm = state;
-    if (shm_is_message(op)) return shm_message_poll(shm, op);
+    if (kind_is_message(op->call.kind)) return shm_message_poll(shm, op);
     const backend_progress progress = go_on(shm, op);
     if (progress == BACKEND_DONE) {
         if (!op->whole) shm_say_done(shm, op->number);
@@ -230,7 +230,7 @@ backend_progress shm_poll(void *state, backend_op *op) {
 
 bool shm_waits_for(const shm_group *shm, const backend_op *op, int peer) {
     if (peer == shm->rank) return false;
-    if (shm_is_message(op)) return shm_message_waits_for(shm, op, peer);
+    if (kind_is_message(op->call.kind)) return shm_message_waits_for(shm, op, peer);
     const shm_op *s = (const shm_op *)(const void *)op->scratch;
     switch (s->phase) {
     case SHM_MEETING:

@@ -37,7 +37,7 @@ static void combine_all(const shm_group *shm, const backend_op *op) {
 }
 
 void shm_small_finish(const shm_group *shm, const backend_op *op) {
-    if (shm_combines(op)) {
+    if (kind_combines(op->call.kind)) {
         combine_all(shm, op);
         return;
     }

@@ -29,7 +29,7 @@ void shm_staged_start(shm_group *shm, backend_op *op) {
     shm_op *s = shm_op_of(op);
     const size_t bytes = shm_longest_part(shm, op);
     s->phase = SHM_STAGING;
-    s->kernel = shm_combines(op) ? reduce_kernel_for(op->call.dtype, op->call.op) : NULL;
+    s->kernel = reduce_kernel_of(&op->call);
     s->chunk = s->staged = s->combined = s->taken = shm->chunks;
     s->chunk_bytes = chunk_bytes_for(bytes, shm_has_slices(op) ? (size_t)shm->world_size : 1);
     s->chunk_end = s->chunk + (bytes + s->chunk_bytes - 1) / s->chunk_bytes;

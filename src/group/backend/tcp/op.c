@@ -117,7 +117,7 @@ static void begin_moving(tcp_group *tcp, backend_op *op) {
 
 void tcp_start(void *state, backend_op *op) {
     tcp_group *tcp = state;
-    if (tcp_is_message(op)) {
+    if (kind_is_message(op->call.kind)) {
         tcp_message_start(tcp, op);
         return;
     }
@@ -174,7 +174,7 @@ static ls_status find_who_gave_up(const tcp_group *tcp, const backend_op *op) {
 backend_progress tcp_poll(void *state, backend_op *op) {
     tcp_group *tcp = state;
     take_events(tcp, 0);
-    if (tcp_is_message(op)) return tcp_message_poll(tcp, op);
+    if (kind_is_message(op->call.kind)) return tcp_message_poll(tcp, op);
     const backend_progress progress = tcp_op_of(op)->phase == TCP_CALLING ? call(tcp, op) : move(tcp, op);
     if (progress == BACKEND_MOVED) tcp->has_moved = true;
     if (progress != BACKEND_DONE) return progress;
@@ -190,7 +190,7 @@ backend_progress tcp_poll(void *state, backend_op *op) {
 
 static bool waits_for(const tcp_group *tcp, const backend_op *op, int peer) {
     if (peer == tcp->rank) return false;
-    if (tcp_is_message(op)) return tcp_message_waits_for(tcp, op, peer);
+    if (kind_is_message(op->call.kind)) return tcp_message_waits_for(tcp, op, peer);
     const tcp_op *s = (const tcp_op *)(const void *)op->scratch;
     if (s->phase == TCP_CALLING) return !has_called(tcp, op, peer);
     return tcp_lanes_wait_for(tcp, peer);
@@ -198,7 +198,7 @@ static bool waits_for(const tcp_group *tcp, const backend_op *op, int peer) {
 
 /* Whether a peer that has left or died cannot do its part any more. */
 static bool has_ended(const tcp_group *tcp, const backend_op *op, int peer) {
-    if (tcp_is_message(op)) return tcp_message_has_ended(tcp, op, peer);
+    if (kind_is_message(op->call.kind)) return tcp_message_has_ended(tcp, op, peer);
     const tcp_op *s = (const tcp_op *)(const void *)op->scratch;
     return s->phase == TCP_CALLING || tcp_lanes_have_ended(tcp, peer);
 }
@@ -308,7 +308,7 @@ static ls_status look_around(tcp_group *tcp, const backend_op *op) {
 ls_status tcp_examine(void *state, backend_op *op) {
     LS_TRY(find_who_gave_up(state, op));
     LS_TRY(examine_awaited(state, op));
-    return tcp_is_message(op) ? LS_OK : look_around(state, op);
+    return kind_is_message(op->call.kind) ? LS_OK : look_around(state, op);
 }
 
 ls_status tcp_heed(tcp_group *tcp, const backend_op *op) {

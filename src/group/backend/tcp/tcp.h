@@ -183,10 +183,6 @@ static inline int tcp_name(const tcp_group *tcp, int rank) {
     return tcp->names ? tcp->names[rank] : rank;
 }
 
-static inline bool tcp_is_message(const backend_op *op) {
-    return op->call.kind == GROUP_SEND || op->call.kind == GROUP_RECEIVE;
-}
-
 /* lanes.c. `moved` is set when something was done. Errors: what a peer sent does not fit, LS_ERR_MISMATCH, LS_ERR_FORMAT. */
 void tcp_lanes_begin(tcp_group *tcp, const backend_op *op);
 /* Takes note of an operation that moves elsewhere. */

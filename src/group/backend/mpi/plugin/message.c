@@ -19,10 +19,6 @@ static int make_large(size_t bytes, MPI_Datatype *type) {
     return code == MPI_SUCCESS ? MPI_Type_commit(type) : code;
 }
 
-bool mpi_is_message(const group_call *call) {
-    return call->kind == GROUP_SEND || call->kind == GROUP_RECEIVE;
-}
-
 /* MPI's tags begin at 0, and have an end. */
 bool mpi_carries_tag(const group_call *call) {
     const int tag = (int)(uint32_t)call->tag;

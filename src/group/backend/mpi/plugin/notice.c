@@ -189,7 +189,7 @@ static ls_status examine_message(mpi_group *mpi, const backend_op *op) {
 
 ls_status mpi_examine(void *state, backend_op *op) {
     mpi_read_notices();
-    return mpi_is_message(&op->call) ? examine_message(state, op) : examine_collective(state, op);
+    return kind_is_message(op->call.kind) ? examine_message(state, op) : examine_collective(state, op);
 }
 
 void mpi_describe_missing(void *state, const backend_op *op, char *text, size_t bytes) {

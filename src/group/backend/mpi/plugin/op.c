@@ -40,14 +40,13 @@ static const kind_of_call kinds[GROUP_KIND_COUNT] = {
 };
 
 bool mpi_carries(const group_call *call) {
-    return !mpi_is_message(call) || mpi_carries_tag(call);
+    return !kind_is_message(call->kind) || mpi_carries_tag(call);
 }
 
 /* --- comparing --------------------------------------------------------------------------------------------------- */
 
 static bool is_compared(const group_call *call) {
-    return mpi_here.checks_calls || call->kind == GROUP_ALLOCATE || call->kind == GROUP_DUPLICATE ||
-           call->kind == GROUP_SUBGROUP;
+    return mpi_here.checks_calls || kind_is_agreement(call->kind);
 }
 
 static mpi_record record_of(const group_call *call) {
@@ -183,7 +182,7 @@ backend_progress mpi_poll(void *state, backend_op *op) {
     mpi_group *mpi = state;
     mpi_scratch *s = (mpi_scratch *)(void *)op->scratch;
     atomic_store_explicit(&mpi->poller, pthread_self(), memory_order_relaxed);
-    if (mpi_is_message(&op->call)) return mpi_poll_message(mpi, op);
+    if (kind_is_message(op->call.kind)) return mpi_poll_message(mpi, op);
     int code = MPI_SUCCESS;
     bool is_complete = false;
     if (!s->is_begun) code = begin(mpi, op, s);

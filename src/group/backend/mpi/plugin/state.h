@@ -171,7 +171,6 @@ bool mpi_carries(const group_call *call);
 backend_progress mpi_fail_op(backend_op *op, int code);
 
 /* message.c */
-bool mpi_is_message(const group_call *call);
 bool mpi_carries_tag(const group_call *call);
 backend_progress mpi_poll_message(mpi_group *mpi, backend_op *op);
 /* The rank that `op`, a message, waits for in vain; negative: none. */
