@@ -6,9 +6,9 @@
 
 #include "base/clock.h"
 
-/* How long nobody must have driven: from the shortest, up to the longest for a queue that others keep driving; after an idle
- * one in which nothing was posted either, we sleep. A processor to spare lets us be quick; without one we take time from the
- * computation, as each look does, and each time that who posts has to wake us. */
+/* How long nobody must have driven: from the shortest, up to the longest for a queue that others keep driving. Where they do
+ * without us, we sleep only after an idle one in which nothing was posted. A processor to spare lets us be quick; without one
+ * we take time from the computation, as each look does, and each time that who posts has to wake us. */
 typedef struct pace {
     int64_t shortest_ns, idle_ns, longest_ns;
 } pace;
@@ -34,12 +34,13 @@ static void run(void *argument) {
     ls_group *group = argument;
     const pace *moments = group->progress_may_spin ? &beside_a_spare_processor : &on_shared_processors;
     int64_t moment_ns = moments->longest_ns;
-    bool was_driven = false;
+    bool was_driven = false, has_helped = false; /* since we slept */
     while (!atomic_load_explicit(&group->is_closing, memory_order_acquire)) {
-        /* While others drive, now and then, we look by the clock: then who posts need not wake us each time. */
-        if (!was_driven && moment_ns >= moments->idle_ns && !has_work(group)) {
+        /* While who posts soon waits, too, we look by the clock: then nobody need wake us each time. */
+        if (!was_driven && (has_helped || moment_ns >= moments->idle_ns) && !has_work(group)) {
             sleep_idle(group);
             moment_ns = moments->shortest_ns;
+            has_helped = false;
         }
         /* Hints, all relaxed: read wrong, they make us early or late by a moment. */
         const uint64_t turns = atomic_load_explicit(&group->turns, memory_order_relaxed);
@@ -52,6 +53,7 @@ static void run(void *argument) {
             drive_queue(group, NULL, LS_DEADLINE_NEVER);
             group_stop_driving(group);
             moment_ns = moments->shortest_ns;
+            has_helped = true;
         } else {
             moment_ns = moment_ns * 2 < moments->longest_ns ? moment_ns * 2 : moments->longest_ns;
         }
