@@ -207,6 +207,12 @@ static inline bool group_has_mail(const ls_group *group) {
     return atomic_load_explicit(&group->mail_count, memory_order_acquire) > 0;
 }
 
+/* Whether a round over all messages begins with `op`; the caller drives. Backends look for what has come at this moment alone:
+ * else a receive could be given a message that those before it, which want it too, have just looked for in vain. */
+static inline bool mail_begins_with(const ls_group *group, const backend_op *op) {
+    return group->mail && op == &group->mail->op;
+}
+
 /* progress.c */
 ls_status progress_start(ls_group *group);
 void progress_notice(ls_group *group); /* something was posted */

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/wait.h"
+#include "group/backend.h"
 #include "group/oracle.h"
 
 #include <stdlib.h>
@@ -66,6 +67,35 @@ static void send_in_order(const ls_rank *rank) {
 static void messages_with_one_tag_arrive_in_order_and_tags_in_any(void **state) {
     (void)state;
     run_ranks(2, send_in_order, NULL);
+}
+
+/* All receives are there before the first message comes, and are looked after in turn while messages come. */
+static void receive_all_at_once(const ls_rank *rank) {
+    const ls_group_options options = rank_options(rank);
+    ls_group *group = NULL;
+    assert_ok(group_open_backend(&group, &options, rank->argument));
+    for (int round = 0; round < 50; round++) {
+        int32_t values[MANY];
+        ls_work *works[MANY];
+        for (int i = 0; i < MANY; i++) {
+            values[i] = rank->rank == 0 ? i : -1;
+            if (rank->rank == 0)
+                assert_ok(ls_group_send(group, &values[i], 1, LS_I32, 1, 3, &works[i]));
+            else
+                assert_ok(ls_group_receive(group, &values[i], 1, LS_I32, i % 2 ? 0 : LS_ANY_RANK, 3, NULL, &works[i]));
+        }
+        for (int i = 0; i < MANY; i++) {
+            wait_and_close(&works[i]);
+            assert_int_equal(values[i], i);
+        }
+    }
+    ls_group_close(&group);
+}
+
+static void receives_that_wait_together_get_messages_in_the_order_of_their_calls(void **state) {
+    (void)state;
+    run_ranks(2, receive_all_at_once, (void *)&shm_backend);
+    run_ranks(2, receive_all_at_once, (void *)&tcp_backend);
 }
 
 static void receive_from_any(const ls_rank *rank) {
@@ -291,6 +321,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_of_any_size_go_round_a_ring),
         cmocka_unit_test(messages_with_one_tag_arrive_in_order_and_tags_in_any),
+        cmocka_unit_test(receives_that_wait_together_get_messages_in_the_order_of_their_calls),
         cmocka_unit_test(a_receive_from_any_rank_says_whose_it_was),
         cmocka_unit_test(a_message_never_waits_for_a_collective),
         cmocka_unit_test(a_message_goes_while_its_sender_computes),

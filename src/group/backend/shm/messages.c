@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/memory.h"
 #include "group/describe.h"
+#include "group/group.h"
 
 #include <string.h>
 
@@ -137,6 +138,12 @@ static ls_status note_offers(const shm_group *shm, int peer) {
     return LS_OK;
 }
 
+static ls_status note_all_offers(const shm_group *shm) {
+    for (int peer = 0; peer < shm->world_size; peer++)
+        if (peer != shm->rank) LS_TRY(note_offers(shm, peer));
+    return LS_OK;
+}
+
 static backend_progress differ(const shm_group *shm, backend_op *op, int peer, const shm_offer *offered) {
     char ours[CALL_TEXT_BYTES], theirs[CALL_TEXT_BYTES];
     const group_call call = {.kind = GROUP_SEND,
@@ -153,7 +160,6 @@ static backend_progress differ(const shm_group *shm, backend_op *op, int peer, c
 static backend_progress match(const shm_group *shm, backend_op *op, message *m, int peer) {
     shm_mail *mail = &shm->mail[peer];
     shm_note **link = &mail->notes;
-    if ((op->status = note_offers(shm, peer)) != LS_OK) return BACKEND_FAILED;
     while (*link && (*link)->offer.tag != op->call.tag) link = &(*link)->next;
     shm_note *found = *link;
     if (!found) return BACKEND_PENDING;
@@ -210,6 +216,7 @@ static backend_progress read_piece(const shm_group *shm, const backend_op *op, m
 
 backend_progress shm_message_poll(shm_group *shm, backend_op *op) {
     message *m = message_of(op);
+    if (mail_begins_with(shm->group, op) && (op->status = note_all_offers(shm)) != LS_OK) return BACKEND_FAILED;
     switch (m->phase) {
     case NOT_OFFERED: return offer(shm, op, m);
     case OFFERED: return await_grant(shm, m);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "group/describe.h"
+#include "group/group.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -173,8 +174,9 @@ static ls_status find_who_gave_up(const tcp_group *tcp, const backend_op *op) {
 
 backend_progress tcp_poll(void *state, backend_op *op) {
     tcp_group *tcp = state;
-    take_events(tcp, 0);
-    if (kind_is_message(op->call.kind)) return tcp_message_poll(tcp, op);
+    const bool is_message = kind_is_message(op->call.kind);
+    if (!is_message || mail_begins_with(tcp->group, op)) take_events(tcp, 0);
+    if (is_message) return tcp_message_poll(tcp, op);
     const backend_progress progress = tcp_op_of(op)->phase == TCP_CALLING ? call(tcp, op) : move(tcp, op);
     if (progress == BACKEND_MOVED) tcp->has_moved = true;
     if (progress != BACKEND_DONE) return progress;
