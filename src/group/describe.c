@@ -99,16 +99,3 @@ const char *call_describe(const group_call *call, char text[CALL_TEXT_BYTES]) {
     }
     return text;
 }
-
-ls_status calls_differ(const rank_call *one, const rank_call *other) {
-    const bool is_in_order = one->rank <= other->rank;
-    const rank_call *first = is_in_order ? one : other, *second = is_in_order ? other : one;
-    char first_text[CALL_TEXT_BYTES], second_text[CALL_TEXT_BYTES], first_number[40] = "";
-    if (first->number != second->number)
-        snprintf(first_number, sizeof first_number, ", operation %" PRIu64, first->number);
-    return ls_fail(LS_ERR_MISMATCH,
-                   "rank %d called %s%s, rank %d %s, operation %" PRIu64
-                   "; all ranks have to call alike, in the same order",
-                   first->rank, call_describe(&first->call, first_text), first_number, second->rank,
-                   call_describe(&second->call, second_text), second->number);
-}

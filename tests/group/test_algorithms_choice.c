@@ -274,8 +274,9 @@ static void counts_that_differ_are_a_mismatch_and_nothing_is_written(void **stat
         assert_int_not_equal(progress, COLLECTIVE_DONE);
     }
     assert_int_equal(progress, COLLECTIVE_FAILED);
-    assert_string_equal(ls_last_error(), "rank 0 sends 3 elements to rank 1, which expects 5 of it, operation 7, "
-                                         "all-to-all; send_counts of one have to equal receive_counts of the other");
+    assert_string_equal(ls_last_error(),
+                        "rank 0 sends 3 elements to rank 1, which expects 5 of it, operation 7, "
+                        "uneven all-to-all; send_counts of one have to equal receive_counts of the other");
     for (int i = 0; i < 5; i++) assert_int_equal(into_one[i], 0);
     world_close(&w);
 }

@@ -5,9 +5,8 @@
  * own, and a difference is found here, before a byte is written. */
 #include "group/algorithms/algorithm.h"
 
-#include "base/error.h"
+#include "group/compare.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 /* Copied in one go: some 50 us. */
@@ -86,10 +85,7 @@ static bool are_counts_alike(collective *c) {
         if (peer == c->rank || !is_count_known(c, peer)) continue;
         const uint64_t sent = c->counts[peer], expected = c->call.receive_counts[peer];
         if (sent == expected) continue;
-        ls_fail(LS_ERR_MISMATCH,
-                "rank %d sends %" PRIu64 " elements to rank %d, which expects %" PRIu64 " of it, operation %" PRIu64
-                ", all-to-all; send_counts of one have to equal receive_counts of the other",
-                peer, sent, c->rank, expected, c->number);
+        counts_differ(peer, sent, c->rank, expected, c->number);
         c->has_failed = true;
         return false;
     }

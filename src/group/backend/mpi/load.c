@@ -164,13 +164,14 @@ ls_status mpi_load(const ls_backend **backend, int *rank, int *world_size) {
                                           .reduce_into = reduce_into,
                                           .describe_call = call_describe,
                                           .describe_op = op_describe,
+                                          .compare_records = compare_records,
+                                          .compare_counts = compare_counts,
                                           .agree = group_agree};
     const mpi_family *family = NULL;
     LS_TRY(choose_family(&family));
     const mpi_plugin *plugin = open_plugin(family);
     if (!plugin) return LS_ERR_UNSUPPORTED; /* all that can fail there */
-    const char *debug = ls_env_text("LOCKSTEP_DEBUG");
-    LS_TRY(plugin->start(&services, debug && strcmp(debug, "detail") == 0, rank, world_size));
+    LS_TRY(plugin->start(&services, compares_all_calls(), rank, world_size));
     *backend = plugin->backend;
     return LS_OK;
 }

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/wait.h"
 #include "group/backend.h"
+#include "group/compare.h"
 #include "group/describe.h"
 #include "group/reduce.h"
 
@@ -32,6 +33,8 @@ typedef struct mpi_services {
                         size_t offset_bytes, size_t count, void *into);
     const char *(*describe_call)(const group_call *call, char text[CALL_TEXT_BYTES]);
     const char *(*describe_op)(const backend_op *op, char text[CALL_TEXT_BYTES + 32]);
+    ls_status (*compare_records)(const call_record *records, int world_size, uint64_t number);
+    ls_status (*compare_counts)(const size_t *sent, int rank, int world_size, const backend_op *op);
     ls_status (*agree)(ls_group *group, group_kind kind, size_t count, ls_status status, uint64_t *number);
 } mpi_services;
 

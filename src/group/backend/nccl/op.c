@@ -11,7 +11,6 @@
  * current for as long as a poll takes, and no longer. */
 #include "group/backend/nccl/state.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 typedef enum nccl_part { PART_COMPARING, PART_COUNTING, PART_MOVING } nccl_part;
@@ -39,31 +38,13 @@ static nccl_part part_behind(nccl_part part, const group_call *call) {
     return part == PART_COMPARING && call->kind == GROUP_ALL_TO_ALL_UNEVEN ? PART_COUNTING : PART_MOVING;
 }
 
-static nccl_record record_of(const group_call *call) {
-    return (nccl_record){.tag = call->tag,
-                         .count = call->count,
-                         .kind = (int32_t)call->kind,
-                         .dtype = (int32_t)call->dtype,
-                         .op = (int32_t)call->op,
-                         .root = call->root};
-}
-
-static group_call call_of(const nccl_record *record) {
-    return (group_call){.kind = (group_kind)record->kind,
-                        .dtype = (ls_dtype)record->dtype,
-                        .op = (ls_op)record->op,
-                        .root = record->root,
-                        .count = record->count,
-                        .tag = record->tag};
-}
-
 /* The collective that a part is. */
 static group_call call_of_part(nccl_group *nccl, const backend_op *op, nccl_part part) {
     if (part == PART_COMPARING) {
-        nccl->records[nccl->rank] = record_of(&op->call);
+        nccl->records[nccl->rank] = call_record_of(&op->call);
         return (group_call){.kind = GROUP_ALL_GATHER,
                             .dtype = LS_U8,
-                            .count = sizeof(nccl_record),
+                            .count = sizeof(call_record),
                             .send = &nccl->records[nccl->rank],
                             .data = nccl->records};
     }
@@ -78,31 +59,6 @@ static group_call call_of_part(nccl_group *nccl, const backend_op *op, nccl_part
     call.kind = GROUP_ALL_GATHER; /* its count was compared */
     call.count = op->bytes;
     return call;
-}
-
-/* All ranks say the same sentence: the first rank whose call differs from rank 0's, and both calls. */
-static ls_status compare_calls(const nccl_group *nccl, const backend_op *op) {
-    int other = 1;
-    while (other < nccl->world_size && memcmp(&nccl->records[0], &nccl->records[other], sizeof(nccl_record)) == 0)
-        other++;
-    if (other >= nccl->world_size) return LS_OK;
-    char text[CALL_TEXT_BYTES], other_text[CALL_TEXT_BYTES];
-    const group_call first = call_of(&nccl->records[0]), differing = call_of(&nccl->records[other]);
-    return ls_fail(LS_ERR_MISMATCH,
-                   "rank 0 called %s, rank %d %s, operation %" PRIu64
-                   "; all ranks have to call alike, in the same order",
-                   call_describe(&first, text), other, call_describe(&differing, other_text), op->number);
-}
-
-/* Who sees a difference says so, and its notice tells the others. */
-static ls_status compare_counts(const nccl_group *nccl, const backend_op *op) {
-    int other = 0;
-    while (other < nccl->world_size && nccl->counts[other] == op->call.receive_counts[other]) other++;
-    if (other == nccl->world_size) return LS_OK;
-    return ls_fail(LS_ERR_MISMATCH,
-                   "operation %" PRIu64
-                   ", uneven all-to-all: rank %d sends %zu elements to rank %d, which expects %zu of it",
-                   op->number, other, nccl->counts[other], nccl->rank, op->call.receive_counts[other]);
 }
 
 /* --- the stage ------------------------------------------------------------------------------------------------------ */
@@ -174,8 +130,8 @@ static ls_status mark_end(nccl_group *nccl, const backend_op *op, nccl_scratch *
 
 static ls_status settle(nccl_group *nccl, const backend_op *op, nccl_scratch *s, backend_progress *progress) {
     if (s->home) memcpy(s->home, nccl->moved.host, s->home_bytes);
-    if (s->part == PART_COMPARING) LS_TRY(compare_calls(nccl, op));
-    if (s->part == PART_COUNTING) LS_TRY(compare_counts(nccl, op));
+    if (s->part == PART_COMPARING) LS_TRY(compare_records(nccl->records, nccl->world_size, op->number));
+    if (s->part == PART_COUNTING) LS_TRY(compare_counts(nccl->counts, nccl->rank, nccl->world_size, op));
     *progress = s->part == PART_MOVING ? BACKEND_DONE : BACKEND_MOVED;
     s->part = part_behind(s->part, &op->call);
     s->phase = PHASE_BEGINNING;

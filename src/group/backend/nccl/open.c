@@ -7,7 +7,6 @@
 
 #include <limits.h>
 #include <stdio.h>
-#include <string.h>
 
 /* --- one rank's own ------------------------------------------------------------------------------------------------- */
 
@@ -41,9 +40,8 @@ static ls_status open_streams(nccl_group *nccl) {
 /* Everything that can fail on one rank alone. */
 static ls_status prepare(nccl_group *nccl, const backend_place *place) {
     const size_t ranks = (size_t)place->world_size;
-    const char *debug = ls_env_text("LOCKSTEP_DEBUG");
     cuda_context context = NULL;
-    nccl->checks_calls = debug && strcmp(debug, "detail") == 0;
+    nccl->checks_calls = compares_all_calls();
     nccl->records = ls_alloc_array(ranks, sizeof *nccl->records);
     nccl->counts = ls_alloc_array(ranks, sizeof *nccl->counts);
     if (!nccl->records || !nccl->counts) return LS_ERR_MEMORY;

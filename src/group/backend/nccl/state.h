@@ -25,6 +25,7 @@
 #include "base/wait.h"
 #include "group/backend.h"
 #include "group/backend/nccl/declared.h"
+#include "group/compare.h"
 #include "group/describe.h"
 
 /* Host memory is carried up to this many bytes a rank, by way of a stage: what ranks tell each other beside their data.
@@ -46,12 +47,6 @@ typedef struct nccl_memory {
     cuda_pointer block;
     void *base;
 } nccl_memory;
-
-/* A call as ranks compare it: by bytes, so it has no padding. */
-typedef struct nccl_record {
-    uint64_t tag, count;
-    int32_t kind, dtype, op, root;
-} nccl_record;
 
 /* What a rank says when it leaves the group, or loses it. A later operation than `done` cannot have its part. */
 typedef struct nccl_notice {
@@ -83,7 +78,7 @@ typedef struct nccl_group {
     nccl_comm comm; /* NULL: aborted */
     nccl_memory *memories;
 
-    nccl_record *records; /* [world_size] */
+    call_record *records; /* [world_size] */
     size_t *counts;       /* [world_size] */
     int64_t looked_ns;    /* when the store was last asked */
     uint64_t told;        /* the operation that the store knows us to wait for */

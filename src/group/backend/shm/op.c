@@ -13,9 +13,9 @@
 #include "group/backend/shm/messages.h"
 
 #include "base/fault.h"
+#include "group/compare.h"
 #include "group/describe.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -139,11 +139,7 @@ static backend_progress check_counts(const shm_group *shm, backend_op *op) {
         for (int to = 0; to < shm->world_size; to++) {
             const uint64_t sent = shm_count_for(shm, op, from, to), expected = shm_count_from(shm, op, to, from);
             if (sent == expected) continue;
-            op->status = ls_fail(LS_ERR_MISMATCH,
-                                 "rank %d sends %" PRIu64 " elements to rank %d, which expects %" PRIu64
-                                 " of it, operation %" PRIu64
-                                 ", all-to-all; send_counts of one have to equal receive_counts of the other",
-                                 from, sent, to, expected, op->number);
+            op->status = counts_differ(from, sent, to, expected, op->number);
             return BACKEND_FAILED;
         }
     return BACKEND_DONE;

@@ -7,7 +7,7 @@
 #include "group/backend/tcp/tcp.h"
 
 #include "base/fault.h"
-#include "group/describe.h"
+#include "group/compare.h"
 
 #include <inttypes.h>
 #include <string.h>

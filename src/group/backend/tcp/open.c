@@ -4,10 +4,10 @@
 #include "base/environment.h"
 #include "base/fault.h"
 #include "base/memory.h"
+#include "group/compare.h"
 #include "group/group.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -117,9 +117,8 @@ static ls_status make_events(tcp_group *tcp) {
 }
 
 static ls_status read_environment(tcp_group *tcp) {
-    const char *debug = ls_env_text("LOCKSTEP_DEBUG");
     int64_t wants_tls = 0;
-    tcp->checks_calls = debug && strcmp(debug, "detail") == 0;
+    tcp->checks_calls = compares_all_calls();
     const ls_status status = ls_env_integer(TCP_ENV_TLS, 0, 1, &wants_tls);
     if (status < 0) return status;
     return wants_tls ? tcp_tls_prepare(&tcp->tls) : LS_OK;

@@ -10,7 +10,6 @@
  * does. */
 #include "group/backend/mpi/plugin/state.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 _Static_assert(sizeof(mpi_scratch) <= sizeof((backend_op *)0)->scratch, "an operation's scratch is too small");
@@ -49,42 +48,10 @@ static bool is_compared(const group_call *call) {
     return mpi_here.checks_calls || kind_is_agreement(call->kind);
 }
 
-static mpi_record record_of(const group_call *call) {
-    return (mpi_record){.tag = call->tag,
-                        .count = call->count,
-                        .kind = (int32_t)call->kind,
-                        .dtype = (int32_t)call->dtype,
-                        .op = (int32_t)call->op,
-                        .root = call->root};
-}
-
-static group_call call_of(const mpi_record *record) {
-    return (group_call){.kind = (group_kind)record->kind,
-                        .dtype = (ls_dtype)record->dtype,
-                        .op = (ls_op)record->op,
-                        .root = record->root,
-                        .count = record->count,
-                        .tag = record->tag};
-}
-
 static int begin_comparing(const mpi_group *mpi, const backend_op *op, mpi_scratch *s) {
-    mpi->records[mpi->rank] = record_of(&op->call);
-    return MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, mpi->records, (int)sizeof(mpi_record), MPI_BYTE,
+    mpi->records[mpi->rank] = call_record_of(&op->call);
+    return MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, mpi->records, (int)sizeof(call_record), MPI_BYTE,
                           mpi->data, &s->requests[0]);
-}
-
-/* All ranks say the same sentence: the first rank whose call differs from rank 0's, and both calls. */
-static ls_status compare(const mpi_group *mpi, const backend_op *op) {
-    int other = 1;
-    while (other < mpi->world_size && memcmp(&mpi->records[0], &mpi->records[other], sizeof(mpi_record)) == 0) other++;
-    if (other >= mpi->world_size) return LS_OK;
-    char text[CALL_TEXT_BYTES], other_text[CALL_TEXT_BYTES];
-    const group_call first = call_of(&mpi->records[0]), differing = call_of(&mpi->records[other]);
-    const mpi_services *services = mpi_here.services;
-    return services->fail(
-        LS_ERR_MISMATCH,
-        "rank 0 called %s, rank %d %s, operation %" PRIu64 "; all ranks have to call alike, in the same order",
-        services->describe_call(&first, text), other, services->describe_call(&differing, other_text), op->number);
 }
 
 /* How much each rank has for this one. The counts come into the records' memory, which holds more for each rank. */
@@ -93,16 +60,10 @@ static int begin_counting(const mpi_group *mpi, const backend_op *op, mpi_scratc
                          MPI_BYTE, mpi->data, &s->requests[0]);
 }
 
-/* Who sees a difference says so, and its notice tells the others. */
-static ls_status compare_counts(const mpi_group *mpi, const backend_op *op) {
-    const size_t *sent = (const size_t *)(const void *)mpi->records;
-    int other = 0;
-    while (other < mpi->world_size && sent[other] == op->call.receive_counts[other]) other++;
-    if (other == mpi->world_size) return LS_OK;
-    return mpi_here.services->fail(
-        LS_ERR_MISMATCH,
-        "operation %" PRIu64 ", uneven all-to-all: rank %d sends %zu elements to rank %d, which expects %zu of it",
-        op->number, other, sent[other], mpi->rank, op->call.receive_counts[other]);
+static ls_status compare(const mpi_group *mpi, const backend_op *op, const mpi_scratch *s) {
+    if (s->phase == MPI_COMPARING) return mpi_here.services->compare_records(mpi->records, mpi->world_size, op->number);
+    return mpi_here.services->compare_counts((const size_t *)(const void *)mpi->records, mpi->rank, mpi->world_size,
+                                             op);
 }
 
 /* --- the operation ----------------------------------------------------------------------------------------------- */
@@ -153,7 +114,7 @@ static backend_progress go_on(mpi_group *mpi, backend_op *op, mpi_scratch *s) {
     s->is_begun = false;
     atomic_fetch_sub_explicit(&mpi->in_flight, 1, memory_order_relaxed);
     if (s->phase != MPI_MOVING) {
-        const ls_status status = s->phase == MPI_COMPARING ? compare(mpi, op) : compare_counts(mpi, op);
+        const ls_status status = compare(mpi, op, s);
         if (status != LS_OK) return fail_op(op, status);
         s->phase = phase_after(s->phase, &op->call);
         return BACKEND_MOVED;

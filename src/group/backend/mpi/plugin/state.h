@@ -59,12 +59,6 @@ typedef struct mpi_memory {
     void *base, *block;
 } mpi_memory;
 
-/* A call as ranks compare it: by bytes, so it has no padding. */
-typedef struct mpi_record {
-    uint64_t tag, count;
-    int32_t kind, dtype, op, root;
-} mpi_record;
-
 /* reduce.c: how a piece is dealt out to be combined. */
 typedef struct mpi_deal mpi_deal;
 
@@ -80,8 +74,8 @@ typedef struct mpi_group {
     int spare_processors;
     uint64_t number; /* the same on all ranks, never used again in this job */
     MPI_Comm data, control;
-    mpi_letter *letter;  /* until it is sent */
-    mpi_record *records; /* [world_size] */
+    mpi_letter *letter;   /* until it is sent */
+    call_record *records; /* [world_size] */
     mpi_memory *memories;
     mpi_deal *deal;    /* of what is combined here; NULL until the first */
     mpi_notice notice; /* that hinders the earliest collective */
