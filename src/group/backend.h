@@ -79,6 +79,11 @@ typedef struct backend_place {
     uint64_t number;  /* of the operation of `parent` in which all its ranks agreed on it */
 } backend_place;
 
+/* What messages call a rank. */
+static inline int place_name(const backend_place *place, int rank) {
+    return place->names ? place->names[rank] : rank;
+}
+
 typedef struct ls_backend {
     uint32_t version; /* LS_BACKEND_VERSION */
     const char *name;

@@ -3,6 +3,7 @@
 #include "support/faults.h"
 #include "support/threads.h"
 
+#include "base/clock.h"
 #include "base/context.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -334,6 +335,36 @@ static void a_forked_child_is_told_so(void **state) {
     ls_group_close(&group);
 }
 
+/* --- beneath a group ---------------------------------------------------------------------------------------------------- */
+
+/* The other rank does not come. */
+static void open_alone(const ls_backend *backend, int rank, const char *sentence, const char *missing) {
+    static const int names[] = {3, 5};
+    ls_store *store = NULL;
+    void *opened = NULL;
+    assert_ok(ls_store_open_hash(&store));
+    const backend_place place = {.store = store,
+                                 .rank = rank,
+                                 .world_size = 2,
+                                 .prefix = "beneath",
+                                 .timeout_ms = 100,
+                                 .deadline_ns = ls_deadline_after_ms(100),
+                                 .names = names};
+    assert_int_equal(backend->open(&place, &opened), LS_ERR_TIMEOUT);
+    assert_error_says(sentence);
+    assert_error_says(missing);
+    ls_store_close(&store);
+}
+
+static void ranks_that_do_not_meet_beneath_a_group_go_by_its_numbers(void **state) {
+    (void)state;
+    const ls_backend *const backends[] = {&shm_backend, &tcp_backend};
+    for (int i = 0; i < 2; i++) {
+        open_alone(backends[i], 0, "rank 3: the ranks did not meet", "missing: rank 5;");
+        open_alone(backends[i], 1, "rank 5: the ranks did not meet", "missing: rank 3;");
+    }
+}
+
 /* --- points ----------------------------------------------------------------------------------------------------------- */
 
 static void pass_all_points(const ls_rank *rank) {
@@ -377,6 +408,7 @@ int main(void) {
         cmocka_unit_test(a_fault_in_a_world_of_one_is_reported_and_leaves_nothing),
         cmocka_unit_test(too_much_memory_is_an_error_with_sizes),
         cmocka_unit_test(a_forked_child_is_told_so),
+        cmocka_unit_test(ranks_that_do_not_meet_beneath_a_group_go_by_its_numbers),
         cmocka_unit_test(every_named_point_is_passed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

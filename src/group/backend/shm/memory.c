@@ -20,6 +20,7 @@ static ls_status share(shm_group *shm, shm_memory *memory) {
     shm_sharing sharing = {.store = shm->store,
                            .rank = shm->rank,
                            .world_size = shm->world_size,
+                           .names = shm->names,
                            .prefix = prefix,
                            .bytes = memory->bytes,
                            .timeout_ms = shm->group->timeout_ms,

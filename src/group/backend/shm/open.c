@@ -136,6 +136,7 @@ static ls_status share_boards(shm_group *shm, const backend_place *place) {
     shm_sharing sharing = {.store = place->store,
                            .rank = shm->rank,
                            .world_size = shm->world_size,
+                           .names = shm->names,
                            .prefix = place->prefix,
                            .stale = place->stale_prefix,
                            .bytes = board_bytes(shm),
@@ -158,7 +159,7 @@ static ls_status shm_open(const backend_place *place, void **state) {
         status = share_boards(shm, place);
     } else {
         shm_sharing refused = {.store = place->store, .rank = place->rank, .prefix = place->prefix};
-        ls_fail_within(status, "rank %d", place->rank);
+        ls_fail_within(status, "rank %d", place_name(place, place->rank));
         shm_share_withdraw(&refused, status);
     }
     if (status != LS_OK) {

@@ -67,8 +67,13 @@ static void key_of_failure(const char *prefix, char key[LS_STORE_KEY_BYTES]) {
 
 /* --- failing together ----------------------------------------------------------------------------------------------- */
 
+/* What messages call a rank. */
+static int name_of(const shm_sharing *sharing, int rank) {
+    return sharing->names ? sharing->names[rank] : rank;
+}
+
 static ls_status within_rank(const shm_sharing *sharing, ls_status status) {
-    return status == LS_OK ? LS_OK : ls_fail_within(status, "rank %d", sharing->rank);
+    return status == LS_OK ? LS_OK : ls_fail_within(status, "rank %d", name_of(sharing, sharing->rank));
 }
 
 /* Fails with the sentence of the rank that failed first, if one has. */
@@ -160,7 +165,7 @@ static void describe_missing(const shm_sharing *sharing, char *text, size_t byte
     for (int look = 0; look < 2 && used == 0; look++)
         for (int rank = 0; rank < sharing->world_size && used < bytes; rank++) {
             if (rank == sharing->rank || is_there[look](sharing, rank)) continue;
-            used += (size_t)snprintf(text + used, bytes - used, "%srank %d", used ? ", " : "", rank);
+            used += (size_t)snprintf(text + used, bytes - used, "%srank %d", used ? ", " : "", name_of(sharing, rank));
         }
 }
 
@@ -176,7 +181,7 @@ static ls_status look_around(shm_sharing *sharing) {
     return ls_fail(LS_ERR_TIMEOUT,
                    "rank %d: the ranks did not meet within %" PRId64
                    " ms; missing: %s; see whether they were started and what they said last",
-                   sharing->rank, sharing->timeout_ms, missing);
+                   name_of(sharing, sharing->rank), sharing->timeout_ms, missing);
 }
 
 /* The store says that a rank has ended; before, the rank itself may have said why. */
@@ -216,7 +221,7 @@ static ls_status wait_for_all(shm_sharing *sharing) {
         LS_TRY(status);
         int rank = 0;
         while (rank < sharing->world_size - 1 && standing_of(sharing, rank) != HAS_FAILED) rank++;
-        if (has_failed) return ls_fail(LS_ERR_PEER_LOST, "rank %d could not share its memory", rank);
+        if (has_failed) return ls_fail(LS_ERR_PEER_LOST, "rank %d could not share its memory", name_of(sharing, rank));
     }
 }
 

@@ -13,6 +13,7 @@
 typedef struct shm_sharing {
     ls_store *store;
     int rank, world_size;
+    const int *names;   /* as in backend_place */
     const char *prefix; /* of the keys: used once */
     const char *stale;  /* prefix of an earlier sharing that may have failed; NULL: none */
     size_t bytes;       /* of each part, which begins on a page; the same on all ranks */

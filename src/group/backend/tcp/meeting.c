@@ -51,15 +51,18 @@ static ls_status fetch_credentials(tcp_meeting *meeting) {
         slice_ms = tcp_cards_slice_ms(place, slice_ms);
         const ls_status status = store_job_credentials(place->store, key, place->rank, slice_ms, &meeting->credentials);
         if (status == LS_OK) break;
-        if (status != LS_ERR_TIMEOUT) return ls_fail_within(status, "rank %d", place->rank);
+        if (status != LS_ERR_TIMEOUT) return ls_fail_within(status, "rank %d", place_name(place, place->rank));
         LS_TRY(tcp_cards_look_around(place));
-        if (ls_now_ns() >= place->deadline_ns) return tcp_cards_time_is_up(place, "rank 0");
+        if (ls_now_ns() < place->deadline_ns) continue;
+        char first[32];
+        snprintf(first, sizeof first, "rank %d", place_name(place, 0));
+        return tcp_cards_time_is_up(place, first);
     }
     if (meeting->tcp->tls && meeting->credentials.secret_bytes == 0)
         return ls_fail(LS_ERR_ENVIRONMENT,
                        "rank %d: " TCP_ENV_TLS "=1, but the job has no secret to make keys of: give all ranks the same "
                        "file by LOCKSTEP_SECRET_FILE",
-                       place->rank);
+                       place_name(place, place->rank));
     meeting->own = meeting->credentials;
     return tcp_credentials_bind(&meeting->own, place->prefix, place->rank);
 }
@@ -86,7 +89,7 @@ static ls_status listen_on_loopback(tcp_meeting *meeting, tcp_card *card) {
     ls_status status = listen_on(meeting, &narrow, card);
     if (status == LS_END) status = listen_on(meeting, &wide, card);
     if (status == LS_END) status = ls_fail(LS_ERR_IO, "this host has no loopback address; bring its interface lo up");
-    return status == LS_OK ? LS_OK : ls_fail_within(status, "rank %d", meeting->tcp->rank);
+    return status == LS_OK ? LS_OK : ls_fail_within(status, "rank %d", tcp_name(meeting->tcp, meeting->tcp->rank));
 }
 
 static ls_status listen_far(tcp_meeting *meeting, tcp_card *card) {
@@ -98,7 +101,7 @@ static ls_status listen_far(tcp_meeting *meeting, tcp_card *card) {
                        "rank %d: the ranks are on several hosts and have no secret: give all of them the same file by "
                        "LOCKSTEP_SECRET_FILE, or, in a network where every host is trusted, set "
                        "LOCKSTEP_ALLOW_UNAUTHENTICATED=1",
-                       meeting->tcp->rank);
+                       tcp_name(meeting->tcp, meeting->tcp->rank));
     LS_TRY(store_interfaces_find(false, &found));
     for (int i = 0; i < found.count && card->place_count < TCP_MOST_PLACES; i++) {
         const ls_status status = listen_on(meeting, &found.list[i].address, card);
@@ -152,7 +155,7 @@ static ls_status exchange(tcp_meeting *meeting) {
     const size_t world_size = (size_t)place->world_size;
     tcp_card card;
     const ls_status filled = fill_card(meeting, &card);
-    if (filled != LS_OK) return ls_fail_within(filled, "rank %d", place->rank);
+    if (filled != LS_OK) return ls_fail_within(filled, "rank %d", place_name(place, place->rank));
     LS_TRY(listen_on_loopback(meeting, &card));
     if (!(meeting->cards = ls_alloc_array(world_size, sizeof *meeting->cards))) return LS_ERR_MEMORY;
     LS_TRY(tcp_cards_exchange(place, 0, &card, meeting->cards));
@@ -248,7 +251,8 @@ static ls_status turn(tcp_meeting *meeting, int64_t look_ns) {
     struct pollfd *peers = visits + tcp_visits_poll(meeting, visits, &wake_ns);
     const size_t count = (size_t)(peers - guests + poll_peers(meeting, peers));
     if (ls_descriptors_wait(guests, count, wake_ns) < 0)
-        return ls_fail_errno(LS_ERR_IO, errno, "rank %d: cannot wait for the other ranks", meeting->tcp->rank);
+        return ls_fail_errno(LS_ERR_IO, errno, "rank %d: cannot wait for the other ranks",
+                             tcp_name(meeting->tcp, meeting->tcp->rank));
     const int64_t now_ns = ls_now_ns();
     LS_TRY(tcp_visits_go_on(meeting, visits, now_ns));
     LS_TRY(tcp_guests_go_on(meeting, guests, now_ns));

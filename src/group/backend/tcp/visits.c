@@ -33,7 +33,8 @@ static void fail(tcp_meeting *meeting, tcp_visit *visit, const char *why, int64_
     char text[STORE_ADDRESS_TEXT_BYTES];
     tcp_place_unpack(&card_of(meeting, visit->rank)->places[visit->place], &address);
     store_address_describe(&address, text);
-    snprintf(meeting->last_failure, sizeof meeting->last_failure, "rank %d at %s: %s", visit->rank, text, why);
+    snprintf(meeting->last_failure, sizeof meeting->last_failure, "rank %d at %s: %s",
+             tcp_name(meeting->tcp, visit->rank), text, why);
     tcp_tls_end(&visit->tls);
     ls_live_lock();
     close(visit->socket);
@@ -53,7 +54,7 @@ static ls_status begin(tcp_meeting *meeting, tcp_visit *visit, int64_t now_ns) {
     ls_live_unlock();
     if (visit->socket < 0)
         return ls_fail_errno(LS_ERR_IO, errno, "rank %d: cannot make a socket to connect to rank %d",
-                             meeting->tcp->rank, visit->rank);
+                             tcp_name(meeting->tcp, meeting->tcp->rank), tcp_name(meeting->tcp, visit->rank));
     store_socket_prepare(visit->socket);
     visit->phase = TCP_CONNECTING;
     visit->deadline_ns = now_ns + CONNECT_NS;
@@ -63,7 +64,7 @@ static ls_status begin(tcp_meeting *meeting, tcp_visit *visit, int64_t now_ns) {
     if (errno == ENETUNREACH && store_address_is_loopback(&address))
         return ls_fail_errno(LS_ERR_IO, errno,
                              "rank %d: cannot reach rank %d over loopback; bring this host's interface lo up",
-                             meeting->tcp->rank, visit->rank);
+                             tcp_name(meeting->tcp, meeting->tcp->rank), tcp_name(meeting->tcp, visit->rank));
     fail(meeting, visit, strerror(errno), now_ns);
     return LS_OK;
 }
