@@ -1,5 +1,5 @@
 /* test_table.c: every collective, type and op, over backends, numbers of ranks, sizes and memories, against the serial
- * oracle; and calls that differ, or cannot be. Over MPI: tests/mpi/test_collectives.c. */
+ * oracle; and calls that cannot be. Calls that differ: test_lost.c. Over MPI: tests/mpi/test_collectives.c. */
 #include "support/table.h"
 #include "support/threads.h"
 
@@ -48,35 +48,6 @@ static void every_line_of_the_table_equals_the_serial_oracle(void **state) {
     }
 }
 
-/* --- differences ------------------------------------------------------------------------------------------------------- */
-
-static void call_apart(const ls_rank *rank) {
-    const int which = *(const int *)rank->argument;
-    ls_group *group = open_rank(rank);
-    float send[64] = {0}, receive[64] = {0};
-    size_t sends[3] = {1, 1, 1}, receives[3] = {1, 1, 1};
-    ls_status status = LS_OK;
-    if (which == 0) status = ls_group_reduce(group, send, 4, LS_F32, LS_SUM, rank->rank == 2, NULL);
-    if (which == 1)
-        status = rank->rank == 1 ? ls_group_scatter(group, send, receive, 4, LS_F32, 0, NULL)
-                                 : ls_group_gather(group, send, receive, 4, LS_F32, 0, NULL);
-    if (which == 2) {
-        if (rank->rank == 1) sends[2] = 5;
-        status = ls_group_all_to_all_uneven(group, send, sends, receive, receives, LS_F32, NULL);
-    }
-    assert_int_equal(status, LS_ERR_MISMATCH);
-    if (which == 0)
-        assert_error_says("rank 0 called reduce of 4 f32 sum to rank 0, rank 2 reduce of 4 f32 sum to rank 1");
-    if (which == 1) assert_error_says("rank 0 called gather of 4 f32 to rank 0, rank 1 scatter of 4 f32 from rank 0");
-    if (which == 2) assert_error_says("rank 1 sends 5 elements to rank 2, which expects 1 of it");
-    ls_group_close(&group);
-}
-
-static void ranks_that_call_apart_are_named(void **state) {
-    (void)state;
-    for (int which = 0; which < 3; which++) run_ranks(3, call_apart, &which);
-}
-
 static void refuse_calls(const ls_rank *rank) {
     ls_group *group = open_rank(rank);
     float data[4] = {0};
@@ -103,7 +74,6 @@ static void a_call_that_cannot_be_is_refused_and_the_group_goes_on(void **state)
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_line_of_the_table_equals_the_serial_oracle),
-        cmocka_unit_test(ranks_that_call_apart_are_named),
         cmocka_unit_test(a_call_that_cannot_be_is_refused_and_the_group_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
