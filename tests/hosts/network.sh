@@ -7,8 +7,8 @@
 #   far BUILD_DIR A B MS PERCENT   an interface "far" on hosts A and B, 10.78.0.A and .B: MS of delay a way, PERCENT of packets lost
 #   unplug HOST           its link is down
 #   ranks HOSTS COMMAND   starts a rank on each of HOSTS ("1 1 2"), which meet by hand on the first, at its address
-#                         or $meet_at; output in $folder/rank.R
-#   await TEXT RANK       until the rank has written it
+#                         or $meet_at; output in $folder/rank.R, no earlier one's
+#   await TEXT RANK...    until these ranks have written it
 #   finish SECONDS        waits for them; exit codes in $folder/code.R
 #   mpi_across LIST ...   Open MPI's mpirun on the first host, with these hosts' addresses: "10.77.0.1:2,10.77.0.2:2"
 
@@ -67,6 +67,7 @@ unplug() { ip link set "port$1" down; }
 
 ranks() {
     places=$1; shift
+    rm -f "$folder"/rank.* "$folder"/code.*
     export WORLD_SIZE MASTER_ADDR="${meet_at:-10.77.0.${places%% *}}" MASTER_PORT="${MASTER_PORT:-29511}"
     WORLD_SIZE=$(echo $places | wc -w)
     rank=0
@@ -79,8 +80,11 @@ ranks() {
 }
 
 await() {
+    text=$1; shift
     tries=0
-    until grep -q "$1" "$folder/rank.$2" 2> /dev/null || [ $tries -eq 300 ]; do sleep 0.1; tries=$((tries + 1)); done
+    for writer; do
+        until grep -q "$text" "$folder/rank.$writer" 2> /dev/null || [ $tries -eq 300 ]; do sleep 0.1; tries=$((tries + 1)); done
+    done
 }
 
 # Whoever is still there after SECONDS is killed, and its code is 137.

@@ -7,7 +7,6 @@ hosts 2
 seed=$(date +%s)
 
 run() { # NAME HOSTS: what the ranks say, in $folder/NAME
-    rm -f "$folder"/rank.* "$folder"/code.*
     ranks "$2" "$build/tests/worker_bits" "$seed"
     finish 100
     sort -u "$folder"/rank.* > "$folder/$1"

@@ -23,8 +23,7 @@ done
 
 # The group's limit ends what a cut link holds up.
 ranks "1 2" "$2/tests/worker_hosts" 4000000 60 3000
-await ready 0
-await ready 1
+await ready 0 1
 sleep 0.5
 unplug 2
 finish 55
@@ -33,7 +32,6 @@ says 1 "rank 0 ("
 
 # Of a rank that stops between two operations those of its own host know which one it has done. One of them alone has a limit, so
 # that none of another host, which knows less, speaks first.
-rm -f "$folder"/rank.*
 MASTER_PORT=29513
 ranks "3 4 4" sh -c "exec '$2/tests/worker_hosts' 4000 60 \$((RANK == 2 ? 3000 : -1)) 1"
 await error 2
@@ -45,8 +43,7 @@ numbers=$(sed -n 's/.* operation \([0-9]*\), .*missing: rank 1 (.*, last done op
 # Without a limit the connection itself finds out. The peer's host is gone: nobody is there to say so.
 MASTER_PORT=29512
 ranks "3 4" "$2/tests/worker_hosts" 4000000 60 -1
-await ready 0
-await ready 1
+await ready 0 1
 sleep 0.5
 unplug 4
 kill -9 "${pids##* }"

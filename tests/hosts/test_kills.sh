@@ -6,7 +6,6 @@ set -u
 hosts 2
 
 start() {
-    rm -f "$folder"/rank.* "$folder"/code.*
     ranks "1 1 2 2" "$build/tests/worker_hosts" 400000 100 60000
 }
 
@@ -21,7 +20,7 @@ check() { # VICTIM WHEN
 build=$2
 for victim in 0 1 2 3; do
     start
-    for rank in 0 1 2 3; do await ready $rank; done
+    await ready 0 1 2 3
     sleep "0.$(($(date +%N | sed 's/^0*//') % 5))"
     kill -9 "$(echo $pids | cut -d ' ' -f $((victim + 1)))"
     check $victim "in an operation"
@@ -33,9 +32,8 @@ stop_one() { # STOPPED VICTIM WAITING...
     stopped=$1
     victim=$2
     shift 2
-    rm -f "$folder"/rank.* "$folder"/code.*
     ranks "1 1 2 2" "$build/tests/worker_hosts" 4000 100 60000 "$stopped"
-    for rank in 0 1 2 3; do await ready $rank; done
+    await ready 0 1 2 3
     sleep 0.3
     kill -9 "$(echo $pids | cut -d ' ' -f $((victim + 1)))"
     for rank; do

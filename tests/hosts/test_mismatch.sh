@@ -5,7 +5,6 @@ set -u
 hosts 2
 
 call() { # WHICH SENTENCE
-    rm -f "$folder"/rank.* "$folder"/code.*
     ranks "1 1 2 2" "$build/tests/worker_mismatch" "$1"
     finish 60
     for rank in 0 1 2 3; do

@@ -13,12 +13,10 @@ all_done() { # HOSTS [WHAT]
 }
 
 for places in "1 2" "1 2 3" "1 1 2 2" "1 2 1 2 2" "1 2 3 4 4 3 2 1"; do
-    rm -f "$folder"/rank.* "$folder"/code.*
     ranks "$places" "$2/tests/worker_table" 7
     all_done "$places"
 done
 
-rm -f "$folder"/rank.* "$folder"/code.*
 meet_at=fd77::1
 ranks "1 2 2" "$2/tests/worker_table" 8
 all_done "1 2 2, by IPv6"
@@ -29,7 +27,6 @@ sent_bytes() { on 1 cat /sys/class/net/eth0/statistics/tx_bytes; }
 meet_at=
 bytes=16000000
 before=$(sent_bytes)
-rm -f "$folder"/rank.* "$folder"/code.*
 ranks "1 1 1 2 2 2" "$2/bench/hosts_all_reduce" $bytes 1
 all_done "1 1 1 2 2 2"
 sent=$(($(sent_bytes) - before))
