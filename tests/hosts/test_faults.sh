@@ -9,6 +9,11 @@ says() { # RANK TEXT
     grep -q "$2" "$folder/rank.$1" || wrong "rank $1 does not say \"$2\""
 }
 
+# Where a rank cannot be reached, all say whose host has no way.
+ranks "1 2" sh -c "[ \$RANK = 0 ] || export LOCKSTEP_SOCKET_IFNAME=nosuch; exec '$2/tests/worker_hosts' 4000 1 20000"
+finish 55
+for rank in 0 1; do says $rank 'open: rank 1: no address .* LOCKSTEP_SOCKET_IFNAME is "nosuch"'; done
+
 # Packets late and lost change nothing but the time. The way is chosen by its interface.
 far "$2" 1 2 20 1
 (

@@ -89,7 +89,7 @@ static ls_status listen_on_loopback(tcp_meeting *meeting, tcp_card *card) {
     ls_status status = listen_on(meeting, &narrow, card);
     if (status == LS_END) status = listen_on(meeting, &wide, card);
     if (status == LS_END) status = ls_fail(LS_ERR_IO, "this host has no loopback address; bring its interface lo up");
-    return status == LS_OK ? LS_OK : ls_fail_within(status, "rank %d", tcp_name(meeting->tcp, meeting->tcp->rank));
+    return status;
 }
 
 static ls_status listen_far(tcp_meeting *meeting, tcp_card *card) {
@@ -98,10 +98,9 @@ static ls_status listen_far(tcp_meeting *meeting, tcp_card *card) {
     LS_TRY(store_may_be_unauthenticated(&may_be_unauthenticated));
     if (meeting->credentials.secret_bytes == 0 && !may_be_unauthenticated)
         return ls_fail(LS_ERR_ENVIRONMENT,
-                       "rank %d: the ranks are on several hosts and have no secret: give all of them the same file by "
+                       "the ranks are on several hosts and have no secret: give all of them the same file by "
                        "LOCKSTEP_SECRET_FILE, or, in a network where every host is trusted, set "
-                       "LOCKSTEP_ALLOW_UNAUTHENTICATED=1",
-                       tcp_name(meeting->tcp, meeting->tcp->rank));
+                       "LOCKSTEP_ALLOW_UNAUTHENTICATED=1");
     LS_TRY(store_interfaces_find(false, &found));
     for (int i = 0; i < found.count && card->place_count < TCP_MOST_PLACES; i++) {
         const ls_status status = listen_on(meeting, &found.list[i].address, card);
@@ -149,20 +148,25 @@ static int read_cards(tcp_meeting *meeting) {
     return hosts;
 }
 
+/* The others hear it too, of this rank's host. */
+static ls_status within_rank(const tcp_meeting *meeting, ls_status status) {
+    const backend_place *place = meeting->place;
+    return status == LS_OK ? LS_OK : ls_fail_within(status, "rank %d", place_name(place, place->rank));
+}
+
 /* Listens, and learns where the others do. */
 static ls_status exchange(tcp_meeting *meeting) {
     const backend_place *place = meeting->place;
     const size_t world_size = (size_t)place->world_size;
     tcp_card card;
-    const ls_status filled = fill_card(meeting, &card);
-    if (filled != LS_OK) return ls_fail_within(filled, "rank %d", place_name(place, place->rank));
-    LS_TRY(listen_on_loopback(meeting, &card));
+    LS_TRY(within_rank(meeting, fill_card(meeting, &card)));
+    LS_TRY(within_rank(meeting, listen_on_loopback(meeting, &card)));
     if (!(meeting->cards = ls_alloc_array(world_size, sizeof *meeting->cards))) return LS_ERR_MEMORY;
     LS_TRY(tcp_cards_exchange(place, 0, &card, meeting->cards));
     if (read_cards(meeting) == 1) return LS_OK;
     if (!(meeting->far_cards = ls_alloc_array(world_size, sizeof *meeting->far_cards))) return LS_ERR_MEMORY;
     card.place_count = 0;
-    LS_TRY(listen_far(meeting, &card));
+    LS_TRY(within_rank(meeting, listen_far(meeting, &card)));
     return tcp_cards_exchange(place, 1, &card, meeting->far_cards);
 }
 
