@@ -1,10 +1,9 @@
 /* What groups over MPI do, as part.h runs it. */
+#include "base/memory.h"
+#include "group/group.h"
 #include "group/oracle.h"
 #include "group/post.h"
 #include "mpi/part.h"
-
-#include "base/memory.h"
-#include "group/group.h"
 
 #include <math.h>
 #include <pthread.h>
