@@ -80,8 +80,8 @@ typedef struct backend_place {
 } backend_place;
 
 /* What messages call a rank. */
-static inline int place_name(const backend_place *place, int rank) {
-    return place->names ? place->names[rank] : rank;
+static inline int place_name(const backend_place *place, int own) {
+    return place->names ? place->names[own] : own;
 }
 
 typedef struct ls_backend {
