@@ -27,13 +27,6 @@ void hosts_read_own(char id[HOSTS_ID_BYTES]) {
     snprintf(id + length, HOSTS_ID_BYTES - (size_t)length, "%ju", (uintmax_t)network.st_ino);
 }
 
-/* At least a millisecond: 0 would be the store's own default. */
-static int64_t left_ms(int64_t deadline_ns) {
-    if (deadline_ns == LS_DEADLINE_NEVER) return LS_FOREVER;
-    const int64_t left = (deadline_ns - ls_now_ns()) / LS_NS_PER_MS;
-    return left > 0 ? left : 1;
-}
-
 /* ids[rank] of every rank, on rank 0. */
 static ls_status collect(ls_store *store, const char *prefix, int world_size, int64_t deadline_ns,
                          char (*ids)[HOSTS_ID_BYTES]) {
@@ -41,7 +34,7 @@ static ls_status collect(ls_store *store, const char *prefix, int world_size, in
         char key[LS_STORE_KEY_BYTES];
         size_t bytes = 0;
         snprintf(key, sizeof key, "%s/place/%d", prefix, rank);
-        const ls_status status = ls_store_get(store, key, ids[rank], HOSTS_ID_BYTES, &bytes, left_ms(deadline_ns));
+        const ls_status status = ls_store_get(store, key, ids[rank], HOSTS_ID_BYTES, &bytes, ls_left_ms(deadline_ns));
         if (status != LS_OK) return ls_fail_within(status, "rank 0 asks on which host rank %d is", rank);
         ids[rank][HOSTS_ID_BYTES - 1] = '\0';
     }
@@ -82,7 +75,7 @@ static ls_status follow(ls_store *store, const char *prefix, const char own[HOST
     snprintf(key, sizeof key, "%s/place/%d", prefix, rank);
     LS_TRY(ls_store_set(store, key, own, HOSTS_ID_BYTES));
     snprintf(key, sizeof key, "%s/hosts", prefix);
-    const ls_status status = ls_store_get(store, key, numbers, wanted, &bytes, left_ms(deadline_ns));
+    const ls_status status = ls_store_get(store, key, numbers, wanted, &bytes, ls_left_ms(deadline_ns));
     if (status != LS_OK) return ls_fail_within(status, "rank %d asks rank 0 which ranks share a host", rank);
     if (bytes == wanted) return LS_OK;
     return ls_fail(LS_ERR_MISMATCH, "rank %d counts %d ranks, rank 0 %zu; start all with one world size", rank,

@@ -176,10 +176,7 @@ ls_status ls_work_wait_all(ls_work *const *works, int count, int64_t timeout_ms)
     ls_error first = {.status = LS_OK};
     for (int i = 0; i < count; i++) {
         if (!works[i]) continue;
-        const int64_t left_ms = (deadline_ns - ls_now_ns()) / LS_NS_PER_MS;
-        const ls_status status = ls_work_wait(works[i], deadline_ns == LS_DEADLINE_NEVER ? 0
-                                                        : left_ms > 0                    ? left_ms
-                                                                                         : 1);
+        const ls_status status = ls_work_wait(works[i], ls_left_ms(deadline_ns));
         if (status == LS_ERR_TIMEOUT) return expired(works[i], timeout_ms);
         if (status != LS_OK && first.status == LS_OK) ls_error_capture(&first, status);
     }

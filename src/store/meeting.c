@@ -90,10 +90,8 @@ static ls_status await_verdict(const meeting *self) {
     ls_error verdict = {.status = LS_OK};
     size_t bytes = 0;
     snprintf(key, sizeof key, KEYS "verdict/%" PRId64, self->number);
-    int64_t left_ms = LS_FOREVER;
-    if (self->deadline_ns != LS_DEADLINE_NEVER) left_ms = (self->deadline_ns - ls_now_ns()) / LS_NS_PER_MS;
-    if (self->deadline_ns != LS_DEADLINE_NEVER && left_ms < 1) left_ms = 1; /* 0 would be the default */
-    const ls_status status = ls_store_get(self->store, key, &verdict, sizeof verdict, &bytes, left_ms);
+    const ls_status status =
+        ls_store_get(self->store, key, &verdict, sizeof verdict, &bytes, ls_left_ms(self->deadline_ns));
     if (status == LS_ERR_TIMEOUT) {
         describe_missing(self, missing, sizeof missing);
         return pronounce(self, ls_fail(status,

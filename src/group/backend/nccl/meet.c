@@ -27,12 +27,6 @@ void nccl_key(const char *prefix, const char *what, int rank, char key[LS_STORE_
     snprintf(key, LS_STORE_KEY_BYTES, "%s/nccl/%s/%d", prefix, what, rank);
 }
 
-static int64_t left_ms(int64_t deadline_ns) {
-    if (deadline_ns == LS_DEADLINE_NEVER) return LS_FOREVER;
-    const int64_t left = (deadline_ns - ls_now_ns()) / LS_NS_PER_MS;
-    return left > 0 ? left : 1;
-}
-
 static ls_status get(const backend_place *place, const char *key, void *value, size_t expected, int64_t timeout_ms) {
     size_t bytes = 0;
     LS_TRY(ls_store_get(place->store, key, value, expected, &bytes, timeout_ms));
@@ -60,7 +54,7 @@ static ls_status collect(const backend_place *place, ls_status status) {
     LS_TRY(status);
     for (int rank = 1; rank < place->world_size; rank++) {
         nccl_key(place->prefix, "hello", rank, key);
-        const ls_status heard = get(place, key, &said, sizeof said, left_ms(place->deadline_ns));
+        const ls_status heard = get(place, key, &said, sizeof said, ls_left_ms(place->deadline_ns));
         if (heard == LS_ERR_TIMEOUT)
             append_rank(missing, sizeof missing, rank);
         else if (heard != LS_OK)
@@ -100,7 +94,7 @@ static ls_status follow(const backend_place *place, ls_status status, nccl_uniqu
     ls_error_capture(&said, status);
     nccl_key(place->prefix, "hello", place->rank, key);
     LS_TRY(ls_store_set(place->store, key, &said, sizeof said));
-    const int64_t left = left_ms(place->deadline_ns);
+    const int64_t left = ls_left_ms(place->deadline_ns);
     nccl_key(place->prefix, "verdict", 0, key);
     const ls_status heard = get(place, key, &verdict, sizeof verdict, left < 0 ? left : left + SLACK_MS);
     if (heard == LS_ERR_TIMEOUT) return no_verdict(place);
