@@ -2,21 +2,16 @@
 #ifndef LS_TEST_TCP_RELAY_H
 #define LS_TEST_TCP_RELAY_H
 
-#include "group/tcp_ranks.h"
+#include "group/tcp_cards.h"
 
 #include "base/clock.h"
 #include "base/wait.h"
-#include "group/backend/tcp/meeting.h"
 
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-/* Of the first group that is opened over a store. */
-#define RELAY_PREFIX "lockstep/group/1"
 
 typedef struct relay {
     const char *saying;        /* what it looks for; NULL: nothing */
@@ -72,18 +67,10 @@ static inline void *relay_run(void *argument) {
 /* Rank 1 calls it before it opens its group: rank 0's card, as it reads it, leads to the relay. */
 static inline void relay_start(relay *self, ls_store *store) {
     tcp_card cards[2];
-    size_t bytes = 0;
-    assert_ok(ls_store_get(store, RELAY_PREFIX "/card0/0", &cards[0], sizeof cards[0], &bytes, 60000));
-    cards[1] = cards[0];
-    assert_ok(ls_store_set(store, RELAY_PREFIX "/card0/1", &cards[1], sizeof cards[1]));
-    assert_ok(ls_store_get(store, RELAY_PREFIX "/cards0", cards, sizeof cards, &bytes, 60000));
-    store_address address = {.bytes = sizeof(struct sockaddr_in)};
-    *(struct sockaddr_in *)&address.socket =
-        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    assert_ok(store_address_listen(&address, &self->listener));
+    take_cards(store, cards);
     self->target = cards[0].places[0];
-    tcp_place_pack(&address, &cards[0].places[0]);
-    assert_ok(ls_store_set(store, RELAY_PREFIX "/cards0", cards, sizeof cards));
+    self->listener = listen_somewhere(&cards[0].places[0]);
+    lay_out_cards(store, cards);
     assert_int_equal(pthread_create(&self->thread, NULL, relay_run, self), 0);
 }
 

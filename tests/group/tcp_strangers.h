@@ -2,33 +2,13 @@
 #ifndef LS_TEST_TCP_STRANGERS_H
 #define LS_TEST_TCP_STRANGERS_H
 
-#include "group/tcp_ranks.h"
+#include "group/tcp_cards.h"
 
 #include "base/clock.h"
 #include "base/wait.h"
-#include "group/backend/tcp/meeting.h"
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-/* Of the first group that is opened over a store. */
-#define PREFIX "lockstep/group/1"
-
-static inline tcp_card read_card(const ls_rank *rank, const char *key) {
-    tcp_card card;
-    size_t bytes = 0;
-    assert_ok(ls_store_get(rank->store, key, &card, sizeof card, &bytes, 60000));
-    assert_int_equal(bytes, sizeof card);
-    return card;
-}
-
-/* Rank 1 calls it before it opens its group: with its card there, rank 0 waits for its connections. Returns rank 0's card. */
-static inline tcp_card hand_in_card(const ls_rank *rank) {
-    const tcp_card card = read_card(rank, PREFIX "/card0/0");
-    assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &card, sizeof card));
-    return card;
-}
 
 /* As a rank of the group `prefix` has them that connects to `host_rank`. */
 static inline store_credentials learn_credentials(const ls_rank *rank, const char *prefix, int host_rank) {
@@ -44,16 +24,6 @@ static inline int knock(const tcp_card *card) {
     const int made = socket(address.socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(made, (const struct sockaddr *)&address.socket, address.bytes), 0);
     return made;
-}
-
-static inline int listen_somewhere(tcp_place *place) {
-    store_address address = {.bytes = sizeof(struct sockaddr_in)};
-    *(struct sockaddr_in *)&address.socket =
-        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int listener = -1;
-    assert_ok(store_address_listen(&address, &listener));
-    tcp_place_pack(&address, place);
-    return listener;
 }
 
 static inline void say(int stranger, const void *bytes, size_t count) {

@@ -54,7 +54,7 @@ static void release_log(const int kept[2], char *text, size_t bytes) {
 static void come_after_an_impostor(const ls_rank *rank) {
     const impostor *self = rank->argument;
     if (rank->rank == 1) {
-        const tcp_card card = hand_in_card(rank);
+        const tcp_card card = hand_in_card(rank->store);
         const store_credentials credentials = learn_credentials(rank, PREFIX, 0);
         store_prover prover = {.got = 0};
         int kept[2];
@@ -209,15 +209,14 @@ static void go_to_a_false_host_first(const ls_rank *rank) {
     pthread_t thread;
     host self = {.listener = -1};
     if (rank->rank == 1) {
-        tcp_card cards[2] = {hand_in_card(rank)};
-        size_t bytes = 0;
-        assert_ok(ls_store_get(rank->store, PREFIX "/cards0", cards, sizeof cards, &bytes, 60000));
+        tcp_card cards[2];
+        take_cards(rank->store, cards);
         cards[0].places[1] = cards[0].places[0];
         cards[0].place_count = 2;
         self.listener = listen_somewhere(&cards[0].places[0]);
         self.credentials = learn_credentials(rank, PREFIX, 0);
         assert_int_equal(pthread_create(&thread, NULL, play_host, &self), 0);
-        assert_ok(ls_store_set(rank->store, PREFIX "/cards0", cards, sizeof cards));
+        lay_out_cards(rank->store, cards);
     }
     ls_group *group = open_tcp(rank);
     assert_ok(ls_group_barrier(group, NULL));

@@ -149,7 +149,7 @@ static void come_after_strangers(const ls_rank *rank) {
     int silent[SILENT_ONES];
     const int64_t start_ns = ls_now_ns();
     if (rank->rank == 1) {
-        const tcp_card card = hand_in_card(rank);
+        const tcp_card card = hand_in_card(rank->store);
         const int before = ls_count_entries("/proc/self/fd");
         for (int i = 0; i < SILENT_ONES; i++) silent[i] = knock(&card);
         /* However many come, few are let in at a time. */
@@ -183,7 +183,7 @@ typedef struct claim {
 /* Ended by one without a prefix. */
 static void claim_in_vain(const ls_rank *rank) {
     if (rank->rank == 1) {
-        const tcp_card card = hand_in_card(rank);
+        const tcp_card card = hand_in_card(rank->store);
         for (const claim *claimed = rank->argument; claimed->prefix; claimed++) {
             const store_credentials credentials = learn_credentials(rank, claimed->prefix, claimed->host);
             const int stranger = knock(&card);
@@ -236,17 +236,14 @@ static void find_the_right_address(const ls_rank *rank) {
     pthread_t server;
     int pages = -1;
     if (rank->rank == 1) {
-        tcp_card cards[2] = {read_card(rank, PREFIX "/card0/0")};
-        cards[1] = cards[0];
-        assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &cards[1], sizeof cards[1]));
-        size_t bytes = 0;
-        assert_ok(ls_store_get(rank->store, PREFIX "/cards0", cards, sizeof cards, &bytes, 60000));
+        tcp_card cards[2];
+        take_cards(rank->store, cards);
         cards[0].places[2] = cards[0].places[0];
         cards[0].place_count = 3;
         close(listen_somewhere(&cards[0].places[0]));
         pages = listen_somewhere(&cards[0].places[1]);
         assert_int_equal(pthread_create(&server, NULL, serve_pages, &pages), 0);
-        assert_ok(ls_store_set(rank->store, PREFIX "/cards0", cards, sizeof cards));
+        lay_out_cards(rank->store, cards);
     }
     ls_group *group = open_tcp(rank);
     assert_ok(ls_group_barrier(group, NULL));
@@ -265,13 +262,10 @@ static void addresses_are_tried_until_one_leads_to_the_rank(void **state) {
 static void look_in_vain(const ls_rank *rank) {
     ls_group *group = NULL;
     if (rank->rank == 1) {
-        tcp_card cards[2] = {read_card(rank, PREFIX "/card0/0")};
-        cards[1] = cards[0];
-        assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &cards[1], sizeof cards[1]));
-        size_t bytes = 0;
-        assert_ok(ls_store_get(rank->store, PREFIX "/cards0", cards, sizeof cards, &bytes, 60000));
+        tcp_card cards[2];
+        take_cards(rank->store, cards);
         close(listen_somewhere(&cards[0].places[0]));
-        assert_ok(ls_store_set(rank->store, PREFIX "/cards0", cards, sizeof cards));
+        lay_out_cards(rank->store, cards);
     }
     assert_int_equal(try_open_tcp(rank, 1500, &group), LS_ERR_TIMEOUT);
     assert_null(group);
