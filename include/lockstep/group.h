@@ -122,8 +122,9 @@ LS_API int ls_group_world_size(const ls_group *group);
 LS_API ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group);
 
 /* Opens a group of some ranks of `group`: rank i of it is rank ranks[i] of `group`. Collective: all ranks of `group`
- * call it, with the same list. A rank that is not in the list gets a handle too, on which every operation fails with
- * LS_ERR_STATE; ls_group_is_member tells. Every rank closes its handle; groups may be closed in any order.
+ * call it, with the same list, and it returns when all have. A rank that is not in the list gets a handle too, on which
+ * every operation fails with LS_ERR_STATE; ls_group_is_member tells. Every rank closes its handle; groups may be closed in
+ * any order.
  *
  * ranks   [count] different ranks of `group`, 1 at least; read during the call only
  *

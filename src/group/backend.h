@@ -79,9 +79,9 @@ typedef struct backend_place {
     uint64_t number;  /* of the operation of `parent` in which all its ranks agreed on it */
 } backend_place;
 
-/* What messages call a rank. */
-static inline int place_name(const backend_place *place, int own) {
-    return place->names ? place->names[own] : own;
+/* What messages call a rank; `names` as in backend_place. */
+static inline int rank_name(const int *names, int rank) {
+    return names ? names[rank] : rank;
 }
 
 typedef struct ls_backend {

@@ -67,6 +67,34 @@ static void short_steps_are_overlapped_where_a_processor_is_to_spare(void **stat
     run_ranks(2, take_short_steps, NULL);
 }
 
+/* Between two steps a rank computes for longer than the progress thread's shortest looks, and for less than it waits idle: a step
+ * that a busy machine made longer than that does not count. */
+static void wait_for_what_it_posts(const ls_rank *rank) {
+    enum { steps = 100, compute_ns = 700 * 1000, idle_ns = LS_NS_PER_MS, count = 1 << 14 };
+    ls_group *group = open_rank(rank);
+    float *data = calloc(count, sizeof *data);
+    uint32_t woken = 0;
+    for (int i = 0; i < steps; i++) {
+        const int64_t start_ns = ls_now_ns();
+        while (ls_now_ns() < start_ns + compute_ns) {}
+        const uint32_t before = atomic_load(&group->posted);
+        ls_work *work = NULL;
+        assert_ok(ls_group_all_reduce(group, data, count, LS_F32, LS_SUM, &work)); /* more than its post does */
+        if (ls_now_ns() < start_ns + idle_ns) woken += atomic_load(&group->posted) - before;
+        assert_ok(ls_work_wait(work, 0));
+        ls_work_close(&work);
+    }
+    assert_in_range(woken, 0, steps / 4);
+    free(data);
+    ls_group_close(&group);
+}
+
+/* Waking a thread at each post costs as much as many an operation. */
+static void who_waits_for_what_it_posts_wakes_nobody(void **state) {
+    (void)state;
+    run_ranks(2, wait_for_what_it_posts, NULL);
+}
+
 static void post_and_poll(const ls_rank *rank) {
     ls_group *group = open_rank(rank);
     float *data = calloc(1 << 18, sizeof *data);
@@ -305,6 +333,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(work_ends_though_nobody_waits),
         cmocka_unit_test(short_steps_are_overlapped_where_a_processor_is_to_spare),
+        cmocka_unit_test(who_waits_for_what_it_posts_wakes_nobody),
         cmocka_unit_test(polling_is_enough),
         cmocka_unit_test(operations_run_in_the_order_of_posting),
         cmocka_unit_test(any_thread_posts),

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/wait.h"
+#include "store/address.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -87,6 +88,25 @@ static inline void job_start(job *self, const char *settings, const char *const 
     close(ends[1]);
     made->output = ends[0];
     made->exit_code = -1;
+}
+
+/* A port of this host that is free now. */
+static inline int free_port(void) {
+    store_addresses addresses;
+    int listener = -1;
+    assert_int_equal(store_resolve("127.0.0.1", &addresses), LS_OK);
+    assert_int_equal(store_address_listen(&addresses.list[0], &listener), LS_OK);
+    close(listener);
+    return store_address_port(&addresses.list[0]);
+}
+
+/* The same as rank `rank` of `ranks` that meet at `host`; `more` are further settings. */
+static inline void job_start_rank(job *self, int rank, int ranks, const char *host, int port, const char *more,
+                                  const char *const *arguments) {
+    char settings[1024];
+    snprintf(settings, sizeof settings, "RANK=%d WORLD_SIZE=%d MASTER_ADDR=%s MASTER_PORT=%d %s", rank, ranks, host,
+             port, more);
+    job_start(self, settings, arguments);
 }
 
 /* Reads all they write, until the last has ended; past the limit all are killed and the test fails. */

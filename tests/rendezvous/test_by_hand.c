@@ -1,22 +1,9 @@
 /* Ranks as plain processes, each with its variables: they meet, or all say what is wrong. */
 #include "rendezvous/job.h"
 
-#include "store/address.h"
-
 #include <stdarg.h>
-#include <sys/socket.h>
 
 #define WORKER LS_TEST_BIN_DIR "/worker_rendezvous"
-
-/* A port of this host that is free now. */
-static int free_port(void) {
-    store_addresses addresses;
-    int listener = -1;
-    assert_int_equal(store_resolve("127.0.0.1", &addresses), LS_OK);
-    assert_int_equal(store_address_listen(&addresses.list[0], &listener), LS_OK);
-    close(listener);
-    return store_address_port(&addresses.list[0]);
-}
 
 static void start(job *self, const char *arguments, const char *format, ...) LS_PRINTF(3, 4);
 static void start(job *self, const char *arguments, const char *format, ...) {
@@ -75,17 +62,14 @@ static void jobs_side_by_side_do_not_meet(void **state) {
 /* Rank 0 serves the store, through which the others still hear and find each other. */
 static void rank_0_may_end_when_its_own_part_is_done(void **state) {
     (void)state;
-    static const char *const backends[] = {"shm", "tcp"}, *const lasts[] = {"subgroup", "barrier"};
+    static const char *const backends[] = {"LOCKSTEP_BACKEND=shm", "LOCKSTEP_BACKEND=tcp"};
+    static const char *const lasts[] = {"subgroup", "barrier"};
     for (int i = 0; i < 4; i++) {
         const int port = free_port();
         job self = {.count = 0};
-        for (int rank = 0; rank < 3; rank++) {
-            char settings[128];
-            snprintf(settings, sizeof settings,
-                     "RANK=%d WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d LOCKSTEP_BACKEND=%s", rank, port,
-                     backends[i % 2]);
-            job_start(&self, settings, (const char *[]){LS_TEST_BIN_DIR "/worker_early", lasts[i / 2], NULL});
-        }
+        for (int rank = 0; rank < 3; rank++)
+            job_start_rank(&self, rank, 3, "127.0.0.1", port, backends[i % 2],
+                           (const char *[]){LS_TEST_BIN_DIR "/worker_early", lasts[i / 2], NULL});
         job_finish(&self);
         assert_job(&self, 0, "LS_OK: done");
     }

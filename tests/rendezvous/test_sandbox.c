@@ -48,16 +48,13 @@ static void too_few_descriptors_are_named_with_the_limit_to_raise(void **state) 
 static void a_rank_that_cannot_accept_says_so_at_once(void **state) {
     (void)state;
     for (int files = 18; files <= 22; files++) {
+        const int port = free_port();
         char text[8];
         job self = {.count = 0};
         snprintf(text, sizeof text, "%d", files);
-        for (int rank = 0; rank < 2; rank++) {
-            char settings[128];
-            snprintf(settings, sizeof settings,
-                     "RANK=%d WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d LOCKSTEP_BACKEND=tcp", rank,
-                     29500 + files);
-            job_start(&self, settings, (const char *[]){worker, rank ? "nothing" : "files", rank ? NULL : text, NULL});
-        }
+        for (int rank = 0; rank < 2; rank++)
+            job_start_rank(&self, rank, 2, "127.0.0.1", port, "LOCKSTEP_BACKEND=tcp",
+                           (const char *[]){worker, rank ? "nothing" : "files", rank ? NULL : text, NULL});
         job_finish(&self);
         assert_non_null(strstr(self.ranks[0].text, "ulimit -n"));
         for (int rank = 0; rank < 2; rank++) assert_true(self.ranks[rank].seconds < 20);
@@ -71,8 +68,7 @@ static void a_program_without_descriptors_is_told_so_and_not_aborted(void **stat
         char text[8];
         job self = {.count = 0};
         snprintf(text, sizeof text, "%d", files);
-        job_start(&self, "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29517",
-                  (const char *[]){worker, "soft", text, NULL});
+        job_start_rank(&self, 0, 2, "127.0.0.1", free_port(), "", (const char *[]){worker, "soft", text, NULL});
         job_finish(&self);
         assert_at_once(&self, 3, "LS_ERR_IO: ", "ulimit -n");
     }
@@ -88,8 +84,7 @@ static void a_loopback_that_is_down_is_named(void **state) {
     if (strstr(self.ranks[0].text, "unshare failed")) LS_SKIP("no network of its own can be made here (needs root)");
     assert_at_once(&self, 3, "cannot reach rank 0 over loopback; bring this host's interface lo up", "[1] LS_ERR_IO");
     self = (job){.count = 0};
-    job_start(&self, "RANK=0 WORLD_SIZE=2 MASTER_ADDR=::1 MASTER_PORT=29517",
-              (const char *[]){"unshare", "-n", worker, "nothing", NULL});
+    job_start_rank(&self, 0, 2, "::1", free_port(), "", (const char *[]){"unshare", "-n", worker, "nothing", NULL});
     job_finish(&self);
     assert_at_once(&self, 3, "LS_ERR_ENVIRONMENT: ", "\"::1\" is loopback, but no address that this host has");
 }

@@ -60,7 +60,7 @@ bool shm_slot_has_place(const shm_slot *slot) {
 static rank_call unpack(const shm_group *shm, int rank, const backend_op *op) {
     const shm_board *board = shm->boards[rank];
     const shm_slot *slot = shm_slot_of(shm, rank, op->number);
-    return (rank_call){.rank = shm_name(shm, rank),
+    return (rank_call){.rank = rank_name(shm->names, rank),
                        .number = board->posted[op->number % 2],
                        .call = {.kind = (group_kind)(slot->what & 0xff),
                                 .dtype = (ls_dtype)(slot->what >> 8 & 0xff),

@@ -114,10 +114,10 @@ static ls_status examine_opening(void *argument) {
         if (!board)
             return ls_fail(LS_ERR_PEER_LOST,
                            "rank %d of this host died before it came into the group; start the job again",
-                           shm_name(shm, rank));
+                           rank_name(shm->names, rank));
         return ls_fail(LS_ERR_PEER_LOST,
                        "rank %d (%s, process %" PRId64 ") died while the group was opened; start the job again",
-                       shm_name(shm, rank), board->host, board->process);
+                       rank_name(shm->names, rank), board->host, board->process);
     }
     return LS_OK;
 }
@@ -159,7 +159,7 @@ static ls_status shm_open(const backend_place *place, void **state) {
         status = share_boards(shm, place);
     } else {
         shm_sharing refused = {.store = place->store, .rank = place->rank, .prefix = place->prefix};
-        ls_fail_within(status, "rank %d", place_name(place, place->rank));
+        ls_fail_within(status, "rank %d", rank_name(place->names, place->rank));
         shm_share_withdraw(&refused, status);
     }
     if (status != LS_OK) {

@@ -22,12 +22,12 @@ bool shm_is_dead(const shm_group *shm, int peer) {
 static ls_status lost(const shm_group *shm, const backend_op *op, int peer, const char *doing) {
     const shm_board *board = shm->boards[peer];
     if (!op)
-        return ls_fail(LS_ERR_PEER_LOST, "rank %d (%s, process %" PRId64 ") %s; close the group", shm_name(shm, peer),
-                       board->host, board->process, doing);
+        return ls_fail(LS_ERR_PEER_LOST, "rank %d (%s, process %" PRId64 ") %s; close the group",
+                       rank_name(shm->names, peer), board->host, board->process, doing);
     char call[CALL_TEXT_BYTES + 32];
     return ls_fail(LS_ERR_PEER_LOST,
                    "rank %d (%s, process %" PRId64 ") %s before it had done its part of %s; close the group",
-                   shm_name(shm, peer), board->host, board->process, doing, op_describe(op, call));
+                   rank_name(shm->names, peer), board->host, board->process, doing, op_describe(op, call));
 }
 
 /* One call for all: a call a rank, by each of many ranks that wait, would keep those they wait for from the processors. */
@@ -84,7 +84,7 @@ void shm_describe_missing(void *state, const backend_op *op, char *text, size_t 
         const shm_board *board = shm->boards[peer];
         used += (size_t)snprintf(text + used, bytes - used,
                                  "%srank %d (%s, process %" PRId64 ", last done operation %" PRIu64 ")",
-                                 used ? ", " : "", shm_name(shm, peer), board->host, board->process,
+                                 used ? ", " : "", rank_name(shm->names, peer), board->host, board->process,
                                  atomic_load_explicit(&board->done.value, memory_order_relaxed));
     }
 }

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/wait.h"
+#include "group/backend.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -67,13 +68,8 @@ static void key_of_failure(const char *prefix, char key[LS_STORE_KEY_BYTES]) {
 
 /* --- failing together ----------------------------------------------------------------------------------------------- */
 
-/* What messages call a rank. */
-static int name_of(const shm_sharing *sharing, int rank) {
-    return sharing->names ? sharing->names[rank] : rank;
-}
-
 static ls_status within_rank(const shm_sharing *sharing, ls_status status) {
-    return status == LS_OK ? LS_OK : ls_fail_within(status, "rank %d", name_of(sharing, sharing->rank));
+    return status == LS_OK ? LS_OK : ls_fail_within(status, "rank %d", rank_name(sharing->names, sharing->rank));
 }
 
 /* Fails with the sentence of the rank that failed first, if one has. */
@@ -165,7 +161,8 @@ static void describe_missing(const shm_sharing *sharing, char *text, size_t byte
     for (int look = 0; look < 2 && used == 0; look++)
         for (int rank = 0; rank < sharing->world_size && used < bytes; rank++) {
             if (rank == sharing->rank || is_there[look](sharing, rank)) continue;
-            used += (size_t)snprintf(text + used, bytes - used, "%srank %d", used ? ", " : "", name_of(sharing, rank));
+            used += (size_t)snprintf(text + used, bytes - used, "%srank %d", used ? ", " : "",
+                                     rank_name(sharing->names, rank));
         }
 }
 
@@ -181,7 +178,7 @@ static ls_status look_around(shm_sharing *sharing) {
     return ls_fail(LS_ERR_TIMEOUT,
                    "rank %d: the ranks did not meet within %" PRId64
                    " ms; missing: %s; see whether they were started and what they said last",
-                   name_of(sharing, sharing->rank), sharing->timeout_ms, missing);
+                   rank_name(sharing->names, sharing->rank), sharing->timeout_ms, missing);
 }
 
 /* The store says that a rank has ended; before, the rank itself may have said why. */
@@ -221,7 +218,8 @@ static ls_status wait_for_all(shm_sharing *sharing) {
         LS_TRY(status);
         int rank = 0;
         while (rank < sharing->world_size - 1 && standing_of(sharing, rank) != HAS_FAILED) rank++;
-        if (has_failed) return ls_fail(LS_ERR_PEER_LOST, "rank %d could not share its memory", name_of(sharing, rank));
+        if (has_failed)
+            return ls_fail(LS_ERR_PEER_LOST, "rank %d could not share its memory", rank_name(sharing->names, rank));
     }
 }
 

@@ -89,11 +89,6 @@ static inline shm_slot *shm_slot_of(const shm_group *shm, int rank, uint64_t num
     return &shm->boards[rank]->slots[number % 2];
 }
 
-/* What messages call a rank. */
-static inline int shm_name(const shm_group *shm, int rank) {
-    return shm->names ? shm->names[rank] : rank;
-}
-
 static inline shm_board *shm_own_board(const shm_group *shm) {
     return shm->boards[shm->rank];
 }

@@ -77,10 +77,10 @@ static ls_status look_for_failure(const backend_place *place) {
     key_of_failure(place->prefix, key);
     const ls_status status = ls_store_get(place->store, key, &error, sizeof error, &bytes, 1);
     if (status == LS_ERR_TIMEOUT) return LS_OK;
-    if (status != LS_OK) return ls_fail_within(status, "rank %d", place_name(place, place->rank));
+    if (status != LS_OK) return ls_fail_within(status, "rank %d", rank_name(place->names, place->rank));
     if (bytes != sizeof error || error.status >= LS_OK)
         return ls_fail(LS_ERR_FORMAT, "rank %d: store key \"%s\" does not hold an error",
-                       place_name(place, place->rank), key);
+                       rank_name(place->names, place->rank), key);
     error.text[sizeof error.text - 1] = '\0';
     return ls_error_raise(&error);
 }
@@ -95,7 +95,7 @@ ls_status tcp_cards_time_is_up(const backend_place *place, const char *missing) 
     return ls_fail(LS_ERR_TIMEOUT,
                    "rank %d: the ranks did not meet within %" PRId64
                    " ms; missing: %s; see whether they were started and what they said last",
-                   place_name(place, place->rank), place->timeout_ms, missing);
+                   rank_name(place->names, place->rank), place->timeout_ms, missing);
 }
 
 /* --- the exchange ------------------------------------------------------------------------------------------------- */
@@ -119,7 +119,8 @@ static void describe_missing(const backend_place *place, int round, int read, ch
         /* Of a store that fails nothing is known, so nobody is blamed. */
         if (rank < read || rank == place->rank || ls_store_check(place->store, key, &is_set) != LS_OK || is_set)
             continue;
-        used += (size_t)snprintf(text + used, bytes - used, "%srank %d", used ? ", " : "", place_name(place, rank));
+        used +=
+            (size_t)snprintf(text + used, bytes - used, "%srank %d", used ? ", " : "", rank_name(place->names, rank));
     }
     if (!used) snprintf(text, bytes, "none; they are slow");
 }
@@ -141,7 +142,7 @@ ls_status tcp_cards_examine(const backend_place *place, const tcp_card *own, con
     LS_TRY(look_for_failure(place)); /* it may have said why */
     return ls_fail(LS_ERR_PEER_LOST,
                    "rank %d (%.63s, process %" PRId64 ") died while the group was opened; start the job again",
-                   place_name(place, rank), card->host, card->process);
+                   rank_name(place->names, rank), card->host, card->process);
 }
 
 /* A rank that waits for rank 0 looks at it as soon as it has come. */
@@ -165,9 +166,9 @@ static ls_status await(const backend_place *place, int round, const char *key, v
             return ls_fail(LS_ERR_MISMATCH,
                            "rank %d: store key \"%s\" holds %zu bytes, not %zu; do all ranks have one world size and "
                            "the same version of Lockstep?",
-                           place_name(place, place->rank), key, found, bytes);
+                           rank_name(place->names, place->rank), key, found, bytes);
         if (status != LS_ERR_TIMEOUT && status != LS_ERR_PEER_LOST)
-            return ls_fail_within(status, "rank %d", place_name(place, place->rank));
+            return ls_fail_within(status, "rank %d", rank_name(place->names, place->rank));
         /* What a rank said before it ended goes before what the store says of it. */
         LS_TRY(look_for_failure(place));
         if (known == 0) known = look_for_rank_0(place, round, cards);
@@ -183,7 +184,7 @@ static ls_status publish(const backend_place *place, int round, const tcp_card *
     char key[LS_STORE_KEY_BYTES];
     key_of_card(place, round, place->rank, key);
     const ls_status status = ls_store_set(place->store, key, own, sizeof *own);
-    if (status != LS_OK) return ls_fail_within(status, "rank %d", place_name(place, place->rank));
+    if (status != LS_OK) return ls_fail_within(status, "rank %d", rank_name(place->names, place->rank));
     ls_point("tcp.meeting.published");
     return LS_OK;
 }
@@ -196,7 +197,7 @@ static ls_status lead(const backend_place *place, int round, tcp_card *cards) {
     }
     key_of_all(place, round, key);
     const ls_status status = ls_store_set(place->store, key, cards, (size_t)place->world_size * sizeof *cards);
-    return status == LS_OK ? LS_OK : ls_fail_within(status, "rank %d", place_name(place, 0));
+    return status == LS_OK ? LS_OK : ls_fail_within(status, "rank %d", rank_name(place->names, 0));
 }
 
 static ls_status follow(const backend_place *place, int round, tcp_card *cards) {
@@ -207,9 +208,9 @@ static ls_status follow(const backend_place *place, int round, tcp_card *cards) 
 
 /* Whoever can write to the store is of the job, but may run another version. */
 static ls_status check(const backend_place *place, const tcp_card *own, tcp_card *cards) {
-    const int self = place_name(place, place->rank);
+    const int self = rank_name(place->names, place->rank);
     for (int rank = 0; rank < place->world_size; rank++) {
-        const int name = place_name(place, rank);
+        const int name = rank_name(place->names, rank);
         tcp_card *card = &cards[rank];
         if (card->version != own->version || card->place_count > TCP_MOST_PLACES)
             return ls_fail(LS_ERR_MISMATCH, "rank %d runs another version of Lockstep than rank %d", name, self);
@@ -219,7 +220,7 @@ static ls_status check(const backend_place *place, const tcp_card *own, tcp_card
         if (card->relaxed_order != cards[0].relaxed_order)
             return ls_fail(LS_ERR_MISMATCH,
                            "rank %d and rank %d do not agree on relaxed_order; set it on all ranks alike", name,
-                           place_name(place, 0));
+                           rank_name(place->names, 0));
         card->host_id[sizeof card->host_id - 1] = card->host[sizeof card->host - 1] = '\0';
     }
     return LS_OK;

@@ -79,7 +79,7 @@ static void distrust(tcp_group *tcp, int rank) {
     char who[TCP_WHO_BYTES];
     ls_fail(LS_ERR_FORMAT,
             "rank %d: %s sent a note that makes no sense; do all ranks run the same version of Lockstep?",
-            tcp_name(tcp, tcp->rank), tcp_who(tcp, rank, who));
+            rank_name(tcp->names, tcp->rank), tcp_who(tcp, rank, who));
     ls_error_capture(&peer->why, LS_ERR_FORMAT);
     peer->standing = TCP_HAS_LOST;
     tcp->has_lost_peer = true;

@@ -104,7 +104,7 @@ static ls_status welcome(tcp_meeting *meeting, int listener, int64_t now_ns) {
         /* Where no descriptor is left, a guest that goes gives one back; without guests nobody will. */
         if (made < 0 && errno == EMFILE && meeting->guest_count == 0)
             return ls_fail_errno(LS_ERR_IO, errno, "rank %d: cannot accept another connection",
-                                 tcp_name(meeting->tcp, meeting->tcp->rank));
+                                 rank_name(meeting->tcp->names, meeting->tcp->rank));
         if (made < 0) return LS_OK; /* nobody is there, or the next turn tries again */
         store_socket_prepare(made);
         if (store_verifier_begin(&guest->verifier, made) != LS_OK) dismiss(meeting, meeting->guest_count - 1);

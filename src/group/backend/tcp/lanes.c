@@ -141,8 +141,8 @@ void tcp_lanes_send(tcp_group *tcp, bool *moved) {
 
 ls_status tcp_calls_differ(const tcp_group *tcp, int rank, const tcp_call *call, int other_rank,
                            const tcp_call *other) {
-    const rank_call one = {tcp_name(tcp, rank), call->number, tcp_call_unpack(call)};
-    const rank_call another = {tcp_name(tcp, other_rank), other->number, tcp_call_unpack(other)};
+    const rank_call one = {rank_name(tcp->names, rank), call->number, tcp_call_unpack(call)};
+    const rank_call another = {rank_name(tcp->names, other_rank), other->number, tcp_call_unpack(other)};
     return calls_differ(&one, &another);
 }
 
@@ -155,13 +155,13 @@ static ls_status stale(const tcp_group *tcp, int rank, const tcp_head *head) {
     return ls_fail(LS_ERR_FORMAT,
                    "rank %d: %s sent data of operation %" PRIu64 ", of which there is nothing left to receive; do all "
                    "ranks run the same version of Lockstep?",
-                   tcp_name(tcp, tcp->rank), tcp_who(tcp, rank, who), head->call.number);
+                   rank_name(tcp->names, tcp->rank), tcp_who(tcp, rank, who), head->call.number);
 }
 
 static ls_status unsound(const tcp_group *tcp, int rank, const char *what) {
     char who[TCP_WHO_BYTES];
     return ls_fail(LS_ERR_FORMAT, "rank %d: %s sent %s; do all ranks run the same version of Lockstep?",
-                   tcp_name(tcp, tcp->rank), tcp_who(tcp, rank, who), what);
+                   rank_name(tcp->names, tcp->rank), tcp_who(tcp, rank, who), what);
 }
 
 /* Whose chunk comes next; NULL: not yet ours to take. */

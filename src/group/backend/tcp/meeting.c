@@ -51,18 +51,18 @@ static ls_status fetch_credentials(tcp_meeting *meeting) {
         slice_ms = tcp_cards_slice_ms(place, slice_ms);
         const ls_status status = store_job_credentials(place->store, key, place->rank, slice_ms, &meeting->credentials);
         if (status == LS_OK) break;
-        if (status != LS_ERR_TIMEOUT) return ls_fail_within(status, "rank %d", place_name(place, place->rank));
+        if (status != LS_ERR_TIMEOUT) return ls_fail_within(status, "rank %d", rank_name(place->names, place->rank));
         LS_TRY(tcp_cards_look_around(place));
         if (ls_now_ns() < place->deadline_ns) continue;
         char first[32];
-        snprintf(first, sizeof first, "rank %d", place_name(place, 0));
+        snprintf(first, sizeof first, "rank %d", rank_name(place->names, 0));
         return tcp_cards_time_is_up(place, first);
     }
     if (meeting->tcp->tls && meeting->credentials.secret_bytes == 0)
         return ls_fail(LS_ERR_ENVIRONMENT,
                        "rank %d: " TCP_ENV_TLS "=1, but the job has no secret to make keys of: give all ranks the same "
                        "file by LOCKSTEP_SECRET_FILE",
-                       place_name(place, place->rank));
+                       rank_name(place->names, place->rank));
     meeting->own = meeting->credentials;
     return tcp_credentials_bind(&meeting->own, place->prefix, place->rank);
 }
@@ -151,7 +151,7 @@ static int read_cards(tcp_meeting *meeting) {
 /* The others hear it too, of this rank's host. */
 static ls_status within_rank(const tcp_meeting *meeting, ls_status status) {
     const backend_place *place = meeting->place;
-    return status == LS_OK ? LS_OK : ls_fail_within(status, "rank %d", place_name(place, place->rank));
+    return status == LS_OK ? LS_OK : ls_fail_within(status, "rank %d", rank_name(place->names, place->rank));
 }
 
 /* Listens, and learns where the others do. */
@@ -256,7 +256,7 @@ static ls_status turn(tcp_meeting *meeting, int64_t look_ns) {
     const size_t count = (size_t)(peers - guests + poll_peers(meeting, peers));
     if (ls_descriptors_wait(guests, count, wake_ns) < 0)
         return ls_fail_errno(LS_ERR_IO, errno, "rank %d: cannot wait for the other ranks",
-                             tcp_name(meeting->tcp, meeting->tcp->rank));
+                             rank_name(meeting->tcp->names, meeting->tcp->rank));
     const int64_t now_ns = ls_now_ns();
     LS_TRY(tcp_visits_go_on(meeting, visits, now_ns));
     LS_TRY(tcp_guests_go_on(meeting, guests, now_ns));

@@ -39,7 +39,8 @@ static tcp_op *tcp_op_of(backend_op *op) {
 
 const char *tcp_who(const tcp_group *tcp, int rank, char text[TCP_WHO_BYTES]) {
     const tcp_peer *peer = &tcp->peers[rank];
-    snprintf(text, TCP_WHO_BYTES, "rank %d (%s, process %" PRId64 ")", tcp_name(tcp, rank), peer->host, peer->process);
+    snprintf(text, TCP_WHO_BYTES, "rank %d (%s, process %" PRId64 ")", rank_name(tcp->names, rank), peer->host,
+             peer->process);
     return text;
 }
 
@@ -244,7 +245,7 @@ void tcp_describe_missing(void *state, const backend_op *op, char *text, size_t 
         const tcp_peer *peer = &tcp->peers[rank];
         used += (size_t)snprintf(text + used, bytes - used,
                                  "%srank %d (%s, process %" PRId64 ", last heard of in operation %" PRIu64 ")",
-                                 used ? ", " : "", tcp_name(tcp, rank), peer->host, peer->process, peer->heard);
+                                 used ? ", " : "", rank_name(tcp->names, rank), peer->host, peer->process, peer->heard);
     }
 }
 

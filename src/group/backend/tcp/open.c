@@ -155,7 +155,8 @@ static ls_status watch(tcp_group *tcp) {
                                         .data.u64 = (uint64_t)rank << 8 | (unsigned)channel};
             const int socket = tcp->peers[rank].links[channel].socket;
             if (LS_SYSCALL(ENOSPC, epoll_ctl(tcp->events, EPOLL_CTL_ADD, socket, &event)) != 0)
-                return ls_fail_errno(LS_ERR_IO, errno, "rank %d: cannot watch a connection", tcp_name(tcp, tcp->rank));
+                return ls_fail_errno(LS_ERR_IO, errno, "rank %d: cannot watch a connection",
+                                     rank_name(tcp->names, tcp->rank));
         }
     return LS_OK;
 }
@@ -164,7 +165,7 @@ static ls_status tcp_open(const backend_place *place, void **state) {
     tcp_group *tcp = NULL;
     ls_status status = prepare(place, &tcp);
     if (status != LS_OK) {
-        ls_fail_within(status, "rank %d", place_name(place, place->rank));
+        ls_fail_within(status, "rank %d", rank_name(place->names, place->rank));
         tcp_cards_withdraw(place, status);
     } else {
         status = tcp_meet(tcp, place);

@@ -178,11 +178,6 @@ typedef struct tcp_group {
     int listener_count;
 } tcp_group;
 
-/* What messages call a rank. */
-static inline int tcp_name(const tcp_group *tcp, int rank) {
-    return tcp->names ? tcp->names[rank] : rank;
-}
-
 /* lanes.c. `moved` is set when something was done. Errors: what a peer sent does not fit, LS_ERR_MISMATCH, LS_ERR_FORMAT. */
 void tcp_lanes_begin(tcp_group *tcp, const backend_op *op);
 /* Takes note of an operation that moves elsewhere. */

@@ -34,7 +34,7 @@ static void fail(tcp_meeting *meeting, tcp_visit *visit, const char *why, int64_
     tcp_place_unpack(&card_of(meeting, visit->rank)->places[visit->place], &address);
     store_address_describe(&address, text);
     snprintf(meeting->last_failure, sizeof meeting->last_failure, "rank %d at %s: %s",
-             tcp_name(meeting->tcp, visit->rank), text, why);
+             rank_name(meeting->tcp->names, visit->rank), text, why);
     tcp_tls_end(&visit->tls);
     ls_live_lock();
     close(visit->socket);
@@ -54,7 +54,8 @@ static ls_status begin(tcp_meeting *meeting, tcp_visit *visit, int64_t now_ns) {
     ls_live_unlock();
     if (visit->socket < 0)
         return ls_fail_errno(LS_ERR_IO, errno, "rank %d: cannot make a socket to connect to rank %d",
-                             tcp_name(meeting->tcp, meeting->tcp->rank), tcp_name(meeting->tcp, visit->rank));
+                             rank_name(meeting->tcp->names, meeting->tcp->rank),
+                             rank_name(meeting->tcp->names, visit->rank));
     store_socket_prepare(visit->socket);
     visit->phase = TCP_CONNECTING;
     visit->deadline_ns = now_ns + CONNECT_NS;
@@ -62,9 +63,9 @@ static ls_status begin(tcp_meeting *meeting, tcp_visit *visit, int64_t now_ns) {
         return LS_OK;
     /* A sandbox may have one that is down: it listens, and leads nowhere. */
     if (errno == ENETUNREACH && store_address_is_loopback(&address))
-        return ls_fail_errno(LS_ERR_IO, errno,
-                             "rank %d: cannot reach rank %d over loopback; bring this host's interface lo up",
-                             tcp_name(meeting->tcp, meeting->tcp->rank), tcp_name(meeting->tcp, visit->rank));
+        return ls_fail_errno(
+            LS_ERR_IO, errno, "rank %d: cannot reach rank %d over loopback; bring this host's interface lo up",
+            rank_name(meeting->tcp->names, meeting->tcp->rank), rank_name(meeting->tcp->names, visit->rank));
     fail(meeting, visit, strerror(errno), now_ns);
     return LS_OK;
 }
