@@ -64,6 +64,7 @@ static void split_by_colour(const ls_rank *rank) {
     assert_int_equal(sum_of_ranks(sub, 1 << rank->rank), expected);
     assert_ok(ls_group_split(&none, group, rank->rank == 0 ? -1 : 7, 0));
     assert_int_equal(ls_group_is_member(none), rank->rank != 0);
+    assert_int_equal(ls_group_rank(none), rank->rank - 1); /* keys are equal */
     if (rank->rank == 0) {
         assert_int_equal(ls_group_world_size(none), 0);
         assert_int_equal(ls_group_barrier(none, NULL), LS_ERR_STATE);
@@ -138,9 +139,73 @@ static void take_turns(const ls_rank *rank) {
     ls_group_close(&all);
 }
 
+/* Rank 1 calls each group's operations by themselves, the last group's first: what one group carries is behind no other's. */
+static void take_turns_beside_one_who_does_not(const ls_rank *rank) {
+    enum { LANES = 3, CALLS = 2 * LANES };
+    ls_group *lanes[LANES] = {NULL}, *all = NULL;
+    ls_group_options options = rank_options(rank);
+    options.timeout_ms = 10000;
+    assert_ok(ls_group_open(&lanes[0], &options));
+    for (int i = 1; i < LANES; i++) assert_ok(ls_group_duplicate(&lanes[i], lanes[0]));
+    assert_ok(ls_group_round_robin(&all, lanes, LANES));
+    int64_t values[CALLS], letter = 7 - 7 * rank->rank;
+    ls_work *works[CALLS] = {NULL};
+    for (int i = 0; i < CALLS; i++) {
+        const int at = rank->rank == 0 ? i : LANES - 1 - i / 2 + i % 2 * LANES;
+        ls_group *group = rank->rank == 0 ? all : lanes[at % LANES];
+        values[at] = at;
+        assert_ok(ls_group_all_reduce(group, &values[at], 1, LS_I64, LS_SUM, rank->rank == 0 ? &works[at] : NULL));
+    }
+    assert_ok(ls_work_wait_all(works, CALLS, 0));
+    for (int i = 0; i < CALLS; i++) {
+        assert_int_equal(values[i], 2 * i);
+        ls_work_close(&works[i]);
+    }
+    /* Messages, and barriers that are monitored, go through the first. */
+    if (rank->rank == 0)
+        assert_ok(ls_group_send(all, &letter, 1, LS_I64, 1, 0, NULL));
+    else
+        assert_ok(ls_group_receive(lanes[0], &letter, 1, LS_I64, 0, 0, NULL, NULL));
+    assert_int_equal(letter, 7);
+    assert_ok(ls_group_monitored_barrier(rank->rank == 0 ? all : lanes[0], 10000));
+    for (int i = 0; i < LANES; i++) ls_group_close(&lanes[i]);
+    ls_group_close(&all);
+}
+
 static void a_round_robin_group_gives_each_operation_to_the_next(void **state) {
     (void)state;
     run_ranks(3, take_turns, NULL);
+    run_ranks(2, take_turns_beside_one_who_does_not, NULL);
+}
+
+static void refuse_lanes(const ls_rank *rank) {
+    static const int turned[] = {1, 0}, own[] = {0, 1};
+    ls_group *group = open_rank(rank), *other = NULL, *all = NULL, *made = group;
+    assert_ok(ls_group_subgroup(&other, group, turned, 2));
+    assert_ok(ls_group_round_robin(&all, &group, 1));
+    assert_int_equal(ls_group_round_robin(&made, (ls_group *[]){group, other}, 2), LS_ERR_ARGUMENT);
+    assert_error_says(rank->rank
+                          ? "group 1 of a round-robin group has this process as rank 0 of 2, group 0 as rank 1 of 2"
+                          : "group 1 of a round-robin group has this process as rank 1 of 2, group 0 as rank 0 of 2");
+    assert_null(made);
+    assert_int_equal(ls_group_round_robin(&made, (ls_group *[]){group, all}, 2), LS_ERR_ARGUMENT);
+    assert_error_says("group 1 of a round-robin group is one itself");
+    assert_int_equal(ls_group_round_robin(&made, (ls_group *[]){group, NULL}, 2), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_group_round_robin(&made, &group, 0), LS_ERR_ARGUMENT);
+    ls_group_close(&other);
+    assert_ok(ls_group_subgroup(&other, group, own, 2));
+    assert_ok(ls_group_barrier(all, NULL));
+    ls_group_abort(other, "enough");
+    assert_int_equal(ls_group_round_robin(&made, (ls_group *[]){group, other}, 2), LS_ERR_ABORTED);
+    assert_null(made);
+    ls_group_close(&all);
+    ls_group_close(&other);
+    ls_group_close(&group);
+}
+
+static void groups_of_other_ranks_and_lost_ones_are_not_taken_in_turn(void **state) {
+    (void)state;
+    run_ranks(2, refuse_lanes, NULL);
 }
 
 static void abort_all_lanes(const ls_rank *rank) {
@@ -387,6 +452,7 @@ int main(void) {
         cmocka_unit_test(colours_split_a_group_in_the_order_of_keys),
         cmocka_unit_test(wrong_lists_are_refused_and_differing_ones_are_a_mismatch),
         cmocka_unit_test(a_round_robin_group_gives_each_operation_to_the_next),
+        cmocka_unit_test(groups_of_other_ranks_and_lost_ones_are_not_taken_in_turn),
         cmocka_unit_test(an_abort_of_a_round_robin_group_ends_all_its_groups),
         cmocka_unit_test(operations_posted_at_once_are_complete_with_the_last),
         cmocka_unit_test(a_wait_for_several_expires_together_and_may_be_repeated),
