@@ -107,6 +107,26 @@ static void a_wait_ends_at_its_deadline_and_not_before(void **state) {
     close(ends[1]);
 }
 
+/* 0 would be the default of the call it is passed to, which is far more than nothing. */
+static void what_is_left_of_a_limit_is_never_nothing(void **state) {
+    (void)state;
+    const int64_t now_ns = ls_now_ns();
+    assert_int_equal(ls_left_ms(now_ns), 1);
+    assert_int_equal(ls_left_ms(now_ns - LS_NS_PER_S), 1);
+    assert_int_equal(ls_left_ms(now_ns + 1), 1);
+    assert_in_range(ls_left_ms(now_ns + 100 * LS_NS_PER_S), 90000, 100000);
+    assert_int_equal(ls_left_ms(LS_DEADLINE_NEVER), LS_FOREVER);
+}
+
+static void a_limit_of_centuries_is_none(void **state) {
+    (void)state;
+    assert_true(ls_deadline_after_ms(LS_FOREVER) == LS_DEADLINE_NEVER);
+    assert_true(ls_deadline_after_ms(INT64_MAX) == LS_DEADLINE_NEVER);
+    assert_true(ls_deadline_after_ms(INT64_MAX / LS_NS_PER_MS) == LS_DEADLINE_NEVER); /* now and so long overflow */
+    const int64_t now_ns = ls_now_ns(), deadline_ns = ls_deadline_after_ms(0);
+    assert_in_range(deadline_ns - now_ns, 0, 10 * LS_NS_PER_S);
+}
+
 static ls_word passed; /* counts the turns taken */
 
 static void ring(int number) {
@@ -189,6 +209,8 @@ int main(void) {
         cmocka_unit_test(no_lock_is_held_across_a_wait),
         cmocka_unit_test(a_wait_ends_at_its_deadline_and_not_before),
         cmocka_unit_test(a_signal_does_not_end_a_wait_for_descriptors),
+        cmocka_unit_test(what_is_left_of_a_limit_is_never_nothing),
+        cmocka_unit_test(a_limit_of_centuries_is_none),
         cmocka_unit_test(no_wake_is_lost),
         cmocka_unit_test(a_thread_has_a_name_its_makers_rank_and_no_signals),
     };

@@ -1,0 +1,282 @@
+/* test_post.c: what posting a call does to those who sleep, over a backend of the test's own in a world of one, where nobody
+ * moves but whom the test lets; and when the progress thread sleeps again. */
+#include "support/threads.h"
+
+#include "base/clock.h"
+#include "base/wait.h"
+#include "group/group.h"
+
+static _Atomic bool is_held;      /* no operation ends, */
+static _Atomic bool poster_frees; /* until the test's own thread drives */
+static _Atomic int woken;         /* how often the driver was */
+static _Atomic int polls_of_progress;
+static pthread_t poster;
+static ls_backend backend;
+
+static backend_progress poll_unless_held(void *state, backend_op *op) {
+    if (!pthread_equal(pthread_self(), poster))
+        atomic_fetch_add(&polls_of_progress, 1);
+    else if (atomic_load(&poster_frees))
+        atomic_store(&is_held, false);
+    return atomic_load(&is_held) ? BACKEND_PENDING : solo_backend.poll(state, op);
+}
+
+static ls_status examine_nobody(void *state, backend_op *op) {
+    (void)state;
+    (void)op;
+    return LS_OK;
+}
+
+static uint32_t bell_of_nobody(void *state) {
+    (void)state;
+    return 0;
+}
+
+static backend_progress sleep_a_little(void *state, backend_op *op, uint32_t bell, int64_t deadline_ns) {
+    (void)bell;
+    (void)deadline_ns;
+    ls_sleep_until(ls_now_ns() + LS_NS_PER_MS / 20);
+    return poll_unless_held(state, op);
+}
+
+static void count_wake(void *state) {
+    (void)state;
+    atomic_fetch_add(&woken, 1);
+}
+
+/* One that reaches others has a progress thread. */
+static ls_group *open_alone(backend_reach reach) {
+    backend = solo_backend;
+    backend.reach = reach;
+    backend.poll = poll_unless_held;
+    backend.examine = examine_nobody;
+    backend.bell = bell_of_nobody;
+    backend.sleep = sleep_a_little;
+    backend.wake = count_wake;
+    poster = pthread_self();
+    atomic_store(&is_held, false);
+    atomic_store(&poster_frees, false);
+    atomic_store(&woken, 0);
+    ls_group *group = NULL;
+    const ls_group_options options = {.world_size = 1, .timeout_ms = 60000};
+    assert_ok(group_open_backend(&group, &options, &backend));
+    return group;
+}
+
+static ls_work *post(ls_group *group) {
+    ls_work *work = NULL;
+    assert_ok(ls_group_barrier(group, &work));
+    return work;
+}
+
+static void end(ls_work *work) {
+    assert_ok(ls_work_wait(work, 0));
+    ls_work_close(&work);
+}
+
+static void posting_wakes_who_sleeps_until_peers_move(void **state) {
+    (void)state;
+    ls_group *group = open_alone(LS_REACH_SELF);
+    atomic_store(&group->progress_sleeps, true); /* there is no such thread here: the test stands for it */
+    const uint32_t before = atomic_load(&group->posted);
+
+    /* What is complete at once concerns nobody. */
+    end(post(group));
+    assert_int_equal(atomic_load(&group->posted), before);
+    assert_int_equal(atomic_load(&woken), 0);
+
+    /* What is not is left to the progress thread; nobody else drives. */
+    atomic_store(&is_held, true);
+    ls_work *first = post(group);
+    assert_true(atomic_load(&first->is_begun));
+    assert_int_equal(atomic_load(&group->posted), before + 1);
+    assert_int_equal(atomic_load(&woken), 0);
+    atomic_store(&is_held, false);
+    end(first);
+
+    /* Who drives sleeps: it is woken for the next operation, not for one that stands behind it. */
+    assert_true(group_try_drive(group));
+    first = post(group);
+    assert_int_equal(atomic_load(&woken), 1);
+    ls_work *second = post(group);
+    assert_int_equal(atomic_load(&woken), 1);
+    assert_int_equal(atomic_load(&group->posted), before + 3);
+
+    /* A message stands behind nothing. */
+    const group_call call = {.kind = GROUP_RECEIVE, .dtype = LS_U8};
+    ls_work *message = NULL, *posted = NULL;
+    assert_ok(work_take(group, &call, &message));
+    assert_ok(post_begin(group, message, message, &posted));
+    assert_ptr_equal(posted, message);
+    assert_int_equal(atomic_load(&woken), 2);
+    work_end(message, LS_OK);
+    group_stop_driving(group);
+    end(posted);
+    end(first);
+    end(second);
+    ls_group_close(&group);
+}
+
+static void a_call_that_blocks_leaves_no_work_behind(void **state) {
+    (void)state;
+    ls_group *group = open_alone(LS_REACH_SELF);
+    const int users = atomic_load(&group->users);
+    /* Something is queued, so it goes through the queue. */
+    atomic_store(&is_held, true);
+    ls_work *queued = post(group);
+    atomic_store(&is_held, false);
+    assert_ok(ls_group_barrier(group, NULL));
+    end(queued);
+    assert_int_equal(atomic_load(&group->users), users);
+    ls_group_close(&group);
+}
+
+/* --- the progress thread's pace: where processors are shared, it looks after 0.1, 0.2, 0.4, 0.8 ms and so on, up to 5 ms --- */
+
+static ls_group *open_shared(void) {
+    ls_group *group = open_alone(LS_REACH_HOST);
+    group->progress_may_spin = false;
+    return group;
+}
+
+static ls_work *post_held(ls_group *group) {
+    atomic_store(&is_held, true);
+    ls_work *work = post(group);
+    atomic_store(&is_held, false);
+    return work;
+}
+
+static void await_sleep(const ls_group *group) {
+    while (!atomic_load(&group->progress_sleeps)) {}
+}
+
+/* Some at least are in time: a busy machine takes its own now and then. */
+#define TRIES 20
+
+/* How long an operation takes that nobody waits for. */
+static int64_t time_alone(ls_group *group) {
+    const int64_t start_ns = ls_now_ns();
+    ls_work *work = post_held(group);
+    while (!work_is_complete(work)) {}
+    const int64_t took_ns = work->end_ns - start_ns;
+    end(work);
+    return took_ns;
+}
+
+/* Others drive, so that it looks ever more rarely. */
+static void drive_for(ls_group *group, int64_t ns) {
+    for (const int64_t until_ns = ls_now_ns() + ns; ls_now_ns() < until_ns;) {
+        end(post_held(group));
+        for (const int64_t next_ns = ls_now_ns() + LS_NS_PER_MS / 5; ls_now_ns() < next_ns;) {}
+    }
+}
+
+static void what_nobody_waits_for_is_soon_taken_over_from_sleep(void **state) {
+    (void)state;
+    ls_group *group = open_shared();
+    int64_t quickest_ns = INT64_MAX;
+    for (int i = 0; i < TRIES; i++) {
+        end(post_held(group));
+        ls_sleep_until(ls_now_ns() + 3 * LS_NS_PER_MS); /* it looks in vain, ever more rarely, before it sleeps */
+        await_sleep(group);
+        const int64_t took_ns = time_alone(group);
+        if (took_ns < quickest_ns) quickest_ns = took_ns;
+    }
+    assert_true(quickest_ns < LS_NS_PER_MS);
+    ls_group_close(&group);
+}
+
+static void what_nobody_waits_for_is_soon_taken_over_after_a_hand_over(void **state) {
+    (void)state;
+    ls_group *group = open_shared();
+    int64_t quickest_ns = INT64_MAX;
+    for (int i = 0; i < TRIES / 4; i++) {
+        drive_for(group, 12 * LS_NS_PER_MS);
+        atomic_store(&polls_of_progress, 0);
+        ls_work *work = post_held(group);
+        atomic_store(&is_held, true);
+        while (!atomic_load(&polls_of_progress)) {}
+        atomic_store(&poster_frees, true);
+        end(work);
+        atomic_store(&poster_frees, false);
+        const int64_t took_ns = time_alone(group);
+        if (took_ns < quickest_ns) quickest_ns = took_ns;
+    }
+    assert_true(quickest_ns < LS_NS_PER_MS);
+    ls_group_close(&group);
+}
+
+/* Else it would look in vain some times more, which last 1.5 ms together, each time taking the processor from who computes. */
+static void the_progress_thread_sleeps_at_once_when_it_has_helped(void **state) {
+    (void)state;
+    ls_group *group = open_shared();
+    int64_t quickest_ns = INT64_MAX;
+    for (int i = 0; i < TRIES; i++) {
+        ls_work *work = post_held(group);
+        while (!work_is_complete(work)) {}
+        await_sleep(group);
+        const int64_t took_ns = ls_now_ns() - work->end_ns;
+        if (took_ns < quickest_ns) quickest_ns = took_ns;
+        end(work);
+    }
+    assert_true(quickest_ns < LS_NS_PER_MS);
+    ls_group_close(&group);
+}
+
+/* Who soon waits for what it posts need not wake it each time. It has helped before, but not since it slept. */
+static void the_progress_thread_looks_a_while_where_it_has_not_helped(void **state) {
+    (void)state;
+    ls_group *group = open_shared();
+    int looks = 0;
+    for (int i = 0; i < TRIES; i++) {
+        ls_work *work = post_held(group);
+        while (!work_is_complete(work)) {}
+        end(work);
+        await_sleep(group);
+        const int64_t start_ns = ls_now_ns();
+        end(post_held(group));
+        ls_sleep_until(start_ns + LS_NS_PER_MS);
+        looks += !atomic_load(&group->progress_sleeps);
+    }
+    assert_true(looks > 0);
+    ls_group_close(&group);
+}
+
+static void a_queue_that_others_keep_driving_is_left_to_them(void **state) {
+    (void)state;
+    ls_group *group = open_shared();
+    uint32_t fewest_wakes = UINT32_MAX;
+    int left_alone = 0;
+    for (int i = 0; i < TRIES / 4; i++) {
+        /* An operation that lasts, and is polled. */
+        atomic_store(&polls_of_progress, 0);
+        ls_work *work = post_held(group);
+        atomic_store(&is_held, true);
+        for (const int64_t until_ns = ls_now_ns() + 12 * LS_NS_PER_MS; ls_now_ns() < until_ns;)
+            assert_false(ls_work_is_complete(work));
+        left_alone += atomic_load(&polls_of_progress) == 0;
+        atomic_store(&is_held, false);
+        end(work);
+        /* Short ones, each waited for: it does not sleep, or each post would have to wake it. */
+        const uint32_t before = atomic_load(&group->posted);
+        drive_for(group, 12 * LS_NS_PER_MS);
+        const uint32_t wakes = atomic_load(&group->posted) - before;
+        if (wakes < fewest_wakes) fewest_wakes = wakes;
+    }
+    assert_true(left_alone > 0);
+    assert_in_range(fewest_wakes, 0, 2);
+    ls_group_close(&group);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(posting_wakes_who_sleeps_until_peers_move),
+        cmocka_unit_test(a_call_that_blocks_leaves_no_work_behind),
+        cmocka_unit_test(what_nobody_waits_for_is_soon_taken_over_from_sleep),
+        cmocka_unit_test(what_nobody_waits_for_is_soon_taken_over_after_a_hand_over),
+        cmocka_unit_test(the_progress_thread_sleeps_at_once_when_it_has_helped),
+        cmocka_unit_test(the_progress_thread_looks_a_while_where_it_has_not_helped),
+        cmocka_unit_test(a_queue_that_others_keep_driving_is_left_to_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
