@@ -102,7 +102,7 @@ typedef struct ls_backend {
     /* Processors of the host less its ranks of this group; negative when ranks have to share processors. */
     int (*spare_processors)(const void *state);
 
-    /* Memory of ls_group_alloc. `allocate` is collective and runs on the caller's thread. */
+    /* Memory of ls_group_alloc. `allocate` is collective and runs on the caller's thread, one at a time. */
     ls_status (*allocate)(void *state, size_t bytes, void **memory);
     void (*release)(void *state, void *memory);
 
@@ -167,7 +167,10 @@ ls_status group_choose(const ls_group_options *options, ls_group_options *found,
 ls_status group_open_backend(ls_group **group, const ls_group_options *options, const ls_backend *backend);
 
 /* Posts an operation of ours and waits: all ranks learn how each one's part went, and fail alike with the sentence of the
- * first that failed. `count` is compared. `number` receives the operation's number. */
+ * first that failed, which names it. `count` is compared. `number` receives how many there were. The caller has claimed the
+ * group, as `allocate` may take for granted (group/group.h). */
 ls_status group_agree(ls_group *group, group_kind kind, size_t count, ls_status status, uint64_t *number);
+/* The same where this thread's last error names already which rank failed, perhaps another: it goes to all as it is. */
+ls_status group_agree_as_said(ls_group *group, group_kind kind, size_t count, ls_status status, uint64_t *number);
 
 #endif

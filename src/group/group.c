@@ -318,7 +318,10 @@ ls_status ls_group_alloc(ls_group *group, size_t bytes, void **memory) {
     *memory = NULL;
     LS_TRY(group_check(group));
     if (group->lanes) return ls_group_alloc(group->lanes[0], bytes, memory);
-    return group->backend->allocate(group->state, bytes, memory);
+    LS_TRY(group_claim(group));
+    const ls_status status = group->backend->allocate(group->state, bytes, memory);
+    group_unclaim(group);
+    return status;
 }
 
 ls_status group_check_host_memory(const ls_group *group) {

@@ -101,9 +101,9 @@ struct ls_group {
     ls_word posted; /* wakes the progress thread */
     _Atomic bool progress_sleeps, is_closing;
 
-    _Atomic bool is_agreeing;
-    uint64_t agreed;             /* under is_agreeing: how often, the same on all ranks */
-    group_agreement *agreements; /* [world_size], under is_agreeing */
+    _Atomic bool is_claimed;     /* by a thread that sets up something with the other ranks (agree.c) */
+    uint64_t agreed;             /* under is_claimed: how often, the same on all ranks */
+    group_agreement *agreements; /* [world_size], under is_claimed */
 };
 
 #ifdef NDEBUG
@@ -141,6 +141,11 @@ ls_group *group_create(const ls_group_options *options, const ls_backend *backen
 ls_status group_open_state(ls_group *group, const char *stale_prefix, const group_origin *origin);
 /* related.c: the group that carries the next operation: itself, or of several taken in turn the next. */
 ls_group *group_next_lane(ls_group *group);
+
+/* agree.c: around all that one thread sets up with the other ranks, which may be several operations. Fails with LS_ERR_STATE
+ * where another thread of this rank is at that. */
+ls_status group_claim(ls_group *group);
+void group_unclaim(ls_group *group);
 
 /* post.c: posts a call that was checked, and waits. */
 ls_status group_run(ls_group *group, const group_call *call);

@@ -5,9 +5,6 @@
 #include "group/describe.h"
 #include "group/reduce.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static ls_status refuse(const ls_group *group, const group_call *call, const char *why) {
     char text[CALL_TEXT_BYTES];
     return ls_fail(LS_ERR_ARGUMENT, "rank %d: %s: %s", group->rank, call_describe(call, text), why);
@@ -149,29 +146,4 @@ ls_status group_post(ls_group *group, const group_call *call, ls_work **work) {
     /* After the check: a call that is refused on one rank alone takes no turn, or its later calls would meet other calls. */
     if (group->lanes) return group_post(group_next_lane(group), call, work);
     return work ? post_to_queue(group, call, work) : group_run(group, call);
-}
-
-/* The record of the first rank that failed, as an error; LS_OK when none has. */
-static ls_status first_failure(const ls_group *group) {
-    for (int rank = 0; rank < group->world_size; rank++) {
-        const group_agreement *said = &group->agreements[rank];
-        if (said->status != LS_OK) return ls_fail((ls_status)said->status, "%.*s", (int)sizeof said->text, said->text);
-    }
-    return LS_OK;
-}
-
-ls_status group_agree(ls_group *group, group_kind kind, size_t count, ls_status status, uint64_t *number) {
-    group_agreement ours = {.status = status};
-    if (status != LS_OK) snprintf(ours.text, sizeof ours.text, "rank %d: %.1000s", group->rank, ls_last_error());
-    const group_call call = {.kind = kind, .dtype = LS_U8, .count = count, .send = &ours, .data = group->agreements};
-    LS_TRY(group_check(group));
-    if (atomic_exchange_explicit(&group->is_agreeing, true, memory_order_acquire))
-        return ls_fail(LS_ERR_STATE,
-                       "rank %d: another thread allocates memory of this group or duplicates it: one at a time",
-                       group->rank);
-    *number = ++group->agreed;
-    ls_status result = group_run(group, &call);
-    if (result == LS_OK) result = first_failure(group);
-    atomic_store_explicit(&group->is_agreeing, false, memory_order_release);
-    return result;
 }

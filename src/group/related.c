@@ -1,7 +1,8 @@
 /* related.c: groups made of a group: a duplicate, some of its ranks, or several taken in turn.
  *
  * All ranks of the parent agree first, so that they fail alike and share a number that no other group of theirs has. A rank
- * that is left out gets a handle too, which is lost from its beginning and says so: programs need no two ways to go on. */
+ * that is left out gets a handle too, which is lost from its beginning and says so: programs need no two ways to go on. The
+ * parent stays claimed until all is open: its other threads can post no agreement of their own between two of ours. */
 #include "group/group.h"
 
 #include "base/digest.h"
@@ -42,12 +43,7 @@ static ls_status duplicate_lanes(ls_group **duplicate, ls_group *group) {
     return status;
 }
 
-ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group) {
-    if (!duplicate || !group)
-        return ls_fail(LS_ERR_ARGUMENT, "cannot duplicate a group: the group or the handle is NULL");
-    *duplicate = NULL;
-    LS_TRY(group_check(group));
-    if (group->lanes) return duplicate_lanes(duplicate, group);
+static ls_status open_duplicate(ls_group **duplicate, ls_group *group) {
     const ls_group_options options = {.store = group->store,
                                       .rank = group->rank,
                                       .world_size = group->world_size,
@@ -62,6 +58,18 @@ ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group) {
         *duplicate = copy;
     else
         group_drop_user(copy);
+    return status;
+}
+
+ls_status ls_group_duplicate(ls_group **duplicate, ls_group *group) {
+    if (!duplicate || !group)
+        return ls_fail(LS_ERR_ARGUMENT, "cannot duplicate a group: the group or the handle is NULL");
+    *duplicate = NULL;
+    LS_TRY(group_check(group));
+    if (group->lanes) return duplicate_lanes(duplicate, group);
+    LS_TRY(group_claim(group));
+    const ls_status status = open_duplicate(duplicate, group);
+    group_unclaim(group);
     return status;
 }
 
@@ -145,8 +153,11 @@ ls_status ls_group_subgroup(ls_group **subgroup, ls_group *group, const int *ran
     group = agreeing(group);
     LS_TRY(group_check(group));
     LS_TRY(check_ranks(group, ranks, count));
-    return open_subgroup(subgroup, group, ranks, count, index_of(ranks, count, group->rank),
-                         ls_digest(LS_DIGEST_START, ranks, (size_t)count * sizeof *ranks));
+    LS_TRY(group_claim(group));
+    const ls_status status = open_subgroup(subgroup, group, ranks, count, index_of(ranks, count, group->rank),
+                                           ls_digest(LS_DIGEST_START, ranks, (size_t)count * sizeof *ranks));
+    group_unclaim(group);
+    return status;
 }
 
 /* What a rank says to ls_group_split. */
@@ -160,11 +171,7 @@ static int by_key(const void *left, const void *right) {
     return a->rank < b->rank ? -1 : a->rank > b->rank;
 }
 
-ls_status ls_group_split(ls_group **subgroup, ls_group *group, int colour, int key) {
-    if (!subgroup || !group) return ls_fail(LS_ERR_ARGUMENT, "cannot split a group: the group or the handle is NULL");
-    *subgroup = NULL;
-    group = agreeing(group);
-    LS_TRY(group_check(group));
+static ls_status open_split(ls_group **subgroup, ls_group *group, int colour, int key) {
     const size_t world_size = (size_t)group->world_size;
     choice *choices = ls_alloc_array(world_size, sizeof *choices);
     int *ranks = ls_alloc_array(world_size, sizeof *ranks), count = 0;
@@ -181,6 +188,17 @@ ls_status ls_group_split(ls_group **subgroup, ls_group *group, int colour, int k
     }
     ls_free(choices);
     ls_free(ranks);
+    return status;
+}
+
+ls_status ls_group_split(ls_group **subgroup, ls_group *group, int colour, int key) {
+    if (!subgroup || !group) return ls_fail(LS_ERR_ARGUMENT, "cannot split a group: the group or the handle is NULL");
+    *subgroup = NULL;
+    group = agreeing(group);
+    LS_TRY(group_check(group));
+    LS_TRY(group_claim(group));
+    const ls_status status = open_split(subgroup, group, colour, key);
+    group_unclaim(group);
     return status;
 }
 

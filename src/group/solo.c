@@ -13,7 +13,7 @@ typedef struct solo_memory {
 } solo_memory;
 
 typedef struct solo {
-    solo_memory *memories; /* allocation is a call that one thread makes at a time (group_agree) */
+    solo_memory *memories; /* one thread allocates at a time (group_claim) */
 } solo;
 
 static ls_status solo_open(const backend_place *place, void **state) {

@@ -1,4 +1,6 @@
-/* Memory of ls_group_alloc begins on a page, whatever a page's size is here, and is zeroed: with one rank and with several. */
+/* Memory of ls_group_alloc begins on a page, whatever a page's size is here, and is zeroed: with one rank and with several. And
+ * what ranks set up together they set up one thing at a time. */
+#include "support/faults.h"
 #include "support/threads.h"
 
 #include <stdint.h>
@@ -25,7 +27,52 @@ static void memory_begins_on_a_page_and_is_zeroed(void **state) {
     for (int world_size = 1; world_size <= 3; world_size++) run_ranks(world_size, allocate, NULL);
 }
 
+/* --- one at a time ------------------------------------------------------------------------------------------------------ */
+
+/* What another thread of rank 0 may call meanwhile. Posted, it would be met by whatever the other rank does next. */
+static void be_refused(void *argument) {
+    ls_group *group = *(ls_group **)argument, *made = NULL;
+    void *memory = NULL;
+    assert_int_equal(ls_group_alloc(group, 1, &memory), LS_ERR_STATE);
+    assert_error_says("rank 0: another thread allocates memory of this group or makes a group of it");
+    assert_int_equal(ls_group_duplicate(&made, group), LS_ERR_STATE);
+    assert_int_equal(ls_group_subgroup(&made, group, (const int[]){0, 1}, 2), LS_ERR_STATE);
+    assert_int_equal(ls_group_split(&made, group, 0, 0), LS_ERR_STATE);
+    assert_null(memory);
+    assert_null(made);
+}
+
+static ls_group *group_of_rank_0;
+
+static void set_up(const ls_rank *rank) {
+    ls_group *group = open_rank(rank), *copy = NULL, *split = NULL;
+    void *memory = NULL;
+    if (rank->rank == 0) group_of_rank_0 = group;
+    assert_ok(ls_group_alloc(group, 1, &memory));
+    assert_ok(ls_group_duplicate(&copy, group));
+    assert_ok(ls_group_split(&split, group, 0, 0));
+    ls_group_close(&copy);
+    ls_group_close(&split);
+    ls_group_close(&group);
+}
+
+static void a_group_is_set_up_for_one_call_at_a_time_from_its_beginning_to_its_end(void **state) {
+    (void)state;
+    const char *const moments[] = {"shm.allocate.agreed", "related.group.agreed", "related.group.open",
+                                   "related.split.gathered"};
+    for (size_t i = 0; i < sizeof moments / sizeof moments[0]; i++) {
+        ls_points_watch();
+        ls_at_point(moments[i], 0, 0, be_refused, &group_of_rank_0);
+        run_ranks(2, set_up, NULL);
+        assert_true(ls_point_hits(moments[i]) > 0);
+    }
+    ls_at_point(NULL, 0, 0, NULL, NULL);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_begins_on_a_page_and_is_zeroed)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_begins_on_a_page_and_is_zeroed),
+        cmocka_unit_test(a_group_is_set_up_for_one_call_at_a_time_from_its_beginning_to_its_end),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

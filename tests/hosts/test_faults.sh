@@ -14,6 +14,20 @@ ranks "1 2" sh -c "[ \$RANK = 0 ] || export LOCKSTEP_SOCKET_IFNAME=nosuch; exec 
 finish 55
 for rank in 0 1; do says $rank 'open: rank 1: no address .* LOCKSTEP_SOCKET_IFNAME is "nosuch"'; done
 
+# Memory that there is not is told twice, within hosts and between them, and the rank that lacks it once. Files of rank 2, which
+# makes the object of its host's memory, may have 2 MiB.
+ranks "1 1 2 2" "$2/tests/worker_hosts" 1000000000000000 1 20000
+finish 55
+for rank in 0 1 2 3; do says $rank '^alloc: rank 0: [0-9]* bytes of group memory'; done
+ranks "1 1 2 2" sh -c "trap '' XFSZ; [ \$RANK != 2 ] || ulimit -f 4096; exec '$2/tests/worker_hosts' 16000000 1 20000"
+finish 55
+for rank in 0 1 2 3; do says $rank '^alloc: rank 2: cannot .*: File too large'; done
+
+# A rank whose other thread is allocating posts nothing, so that no other rank notices.
+ranks "1 1 2" "$2/tests/worker_claims" 20
+finish 55
+for rank in 0 1 2; do [ "$(cat "$folder/code.$rank")" = 0 ] || wrong "rank $rank with two threads ended with $(cat "$folder/code.$rank")"; done
+
 # Packets late and lost change nothing but the time. The way is chosen by its interface.
 far "$2" 1 2 20 1
 (

@@ -70,6 +70,7 @@ static int64_t a_millisecond = -1;
 #define poll(processes, count, limit_ms) ((void)(processes), (void)(count), (void)(limit_ms), 0) /* no process dies */
 #include "../../src/group/backend/shm/peers.c"
 #undef poll
+#include "../../src/group/agree.c"
 #include "../../src/group/drive.c"
 #include "../../src/group/group.c"
 #include "../../src/group/messages.c"

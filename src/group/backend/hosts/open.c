@@ -188,14 +188,15 @@ static void hosts_release(void *state, void *memory) {
     part->backend->release(part->state, memory);
 }
 
-/* Where it is shared, it is shared within the host; whether all hosts have it they tell each other. */
+/* Where it is shared, it is shared within the host; whether all hosts have it they tell each other. What became of it within
+ * the host has been agreed on already, or names who failed; all ranks come to the second agreement whatever it is. */
 static ls_status hosts_allocate(void *state, size_t bytes, void **memory) {
     hosts_group *hosts = state;
     const hosts_part *part = memory_part(hosts);
     ls_status status = part->backend->allocate(part->state, bytes, memory);
     if (!hosts_have_plans(hosts)) return status;
     uint64_t number = 0;
-    status = group_agree(hosts->group, GROUP_ALLOCATE, bytes, status, &number);
+    status = group_agree_as_said(hosts->group, GROUP_ALLOCATE, bytes, status, &number);
     if (status != LS_OK && *memory) hosts_release(hosts, *memory);
     if (status != LS_OK) *memory = NULL;
     return status;

@@ -157,8 +157,9 @@ ls_status nccl_allocate(void *state, size_t bytes, void **base) {
     uint64_t number = 0;
     CUDA_TRY(nccl, push_context(nccl->context), "making the GPU current");
     nccl_memory *memory = ls_alloc(sizeof *memory);
-    ls_status status = memory ? allocate_cleared(nccl, memory, bytes) : LS_ERR_MEMORY;
-    status = group_agree(nccl->group, GROUP_ALLOCATE, bytes, status, &number);
+    ls_status status =
+        memory ? allocate_cleared(nccl, memory, bytes) : ls_fail_within(LS_ERR_MEMORY, "rank %d", nccl->rank);
+    status = group_agree_as_said(nccl->group, GROUP_ALLOCATE, bytes, status, &number);
     if (status == LS_OK && memory) {
         list_memory(nccl, memory);
         *base = memory->base;
