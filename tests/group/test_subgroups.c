@@ -1,5 +1,4 @@
-/* test_subgroups.c: groups of some ranks, several groups in turn, several operations at once, and a barrier that names who
- * did not come. */
+/* test_subgroups.c: groups of some ranks, sequences of calls on several of them, and a barrier that names who did not come. */
 #include "support/threads.h"
 
 #include "base/clock.h"
@@ -101,202 +100,6 @@ static void wrong_lists_are_refused_and_differing_ones_are_a_mismatch(void **sta
     run_ranks(2, refuse_lists, NULL);
 }
 
-/* --- in turn ----------------------------------------------------------------------------------------------------------- */
-
-static void take_turns(const ls_rank *rank) {
-    ls_group *lanes[3] = {open_rank(rank)}, *all = NULL, *copy = NULL;
-    for (int i = 1; i < 3; i++) assert_ok(ls_group_duplicate(&lanes[i], lanes[0]));
-    assert_ok(ls_group_round_robin(&all, lanes, 3));
-    assert_int_equal(ls_group_rank(all), rank->rank);
-    assert_int_equal(ls_group_world_size(all), rank->world_size);
-    for (int i = 0; i < 3; i++) ls_group_close(&lanes[i]);
-    int64_t values[30], *const data = values;
-    const size_t count = 1;
-    ls_work *works[30];
-    /* What one rank is refused takes no turn. */
-    if (rank->rank == 1) {
-        assert_int_equal(ls_group_all_reduce(all, values, 1, LS_F64, LS_BITWISE_OR, NULL), LS_ERR_ARGUMENT);
-        assert_int_equal(ls_group_all_reduce_many(all, (void *const *)&data, &count, 1, LS_F64, LS_BITWISE_OR, works),
-                         LS_ERR_ARGUMENT);
-    }
-    for (int i = 0; i < 30; i++) {
-        values[i] = i + rank->rank;
-        assert_ok(ls_group_all_reduce(all, &values[i], 1, LS_I64, LS_SUM, &works[i]));
-    }
-    assert_ok(ls_work_wait_all(works, 30, 0));
-    for (int i = 0; i < 30; i++) {
-        assert_true(ls_work_is_complete(works[i]));
-        assert_int_equal(values[i], 3 * i + 3);
-        ls_work_close(&works[i]);
-    }
-    void *memory = NULL;
-    assert_ok(ls_group_alloc(all, 1 << 20, &memory));
-    for (int i = 0; i < 4; i++) assert_ok(ls_group_all_reduce(all, memory, 1 << 17, LS_I64, LS_SUM, NULL));
-    ls_group_free(all, memory);
-    assert_ok(ls_group_duplicate(&copy, all));
-    assert_int_equal(sum_of_ranks(copy, 1), 3);
-    ls_group_close(&copy);
-    ls_group_close(&all);
-}
-
-/* Rank 1 calls each group's operations by themselves, the last group's first: what one group carries is behind no other's. */
-static void take_turns_beside_one_who_does_not(const ls_rank *rank) {
-    enum { LANES = 3, CALLS = 2 * LANES };
-    ls_group *lanes[LANES] = {NULL}, *all = NULL;
-    ls_group_options options = rank_options(rank);
-    options.timeout_ms = 10000;
-    assert_ok(ls_group_open(&lanes[0], &options));
-    for (int i = 1; i < LANES; i++) assert_ok(ls_group_duplicate(&lanes[i], lanes[0]));
-    assert_ok(ls_group_round_robin(&all, lanes, LANES));
-    int64_t values[CALLS], letter = 7 - 7 * rank->rank;
-    ls_work *works[CALLS] = {NULL};
-    for (int i = 0; i < CALLS; i++) {
-        const int at = rank->rank == 0 ? i : LANES - 1 - i / 2 + i % 2 * LANES;
-        ls_group *group = rank->rank == 0 ? all : lanes[at % LANES];
-        values[at] = at;
-        assert_ok(ls_group_all_reduce(group, &values[at], 1, LS_I64, LS_SUM, rank->rank == 0 ? &works[at] : NULL));
-    }
-    assert_ok(ls_work_wait_all(works, CALLS, 0));
-    for (int i = 0; i < CALLS; i++) {
-        assert_int_equal(values[i], 2 * i);
-        ls_work_close(&works[i]);
-    }
-    /* Messages, and barriers that are monitored, go through the first. */
-    if (rank->rank == 0)
-        assert_ok(ls_group_send(all, &letter, 1, LS_I64, 1, 0, NULL));
-    else
-        assert_ok(ls_group_receive(lanes[0], &letter, 1, LS_I64, 0, 0, NULL, NULL));
-    assert_int_equal(letter, 7);
-    assert_ok(ls_group_monitored_barrier(rank->rank == 0 ? all : lanes[0], 10000));
-    for (int i = 0; i < LANES; i++) ls_group_close(&lanes[i]);
-    ls_group_close(&all);
-}
-
-static void a_round_robin_group_gives_each_operation_to_the_next(void **state) {
-    (void)state;
-    run_ranks(3, take_turns, NULL);
-    run_ranks(2, take_turns_beside_one_who_does_not, NULL);
-}
-
-static void refuse_lanes(const ls_rank *rank) {
-    static const int turned[] = {1, 0}, own[] = {0, 1};
-    ls_group *group = open_rank(rank), *other = NULL, *all = NULL, *made = group;
-    assert_ok(ls_group_subgroup(&other, group, turned, 2));
-    assert_ok(ls_group_round_robin(&all, &group, 1));
-    assert_int_equal(ls_group_round_robin(&made, (ls_group *[]){group, other}, 2), LS_ERR_ARGUMENT);
-    assert_error_says(rank->rank
-                          ? "group 1 of a round-robin group has this process as rank 0 of 2, group 0 as rank 1 of 2"
-                          : "group 1 of a round-robin group has this process as rank 1 of 2, group 0 as rank 0 of 2");
-    assert_null(made);
-    assert_int_equal(ls_group_round_robin(&made, (ls_group *[]){group, all}, 2), LS_ERR_ARGUMENT);
-    assert_error_says("group 1 of a round-robin group is one itself");
-    assert_int_equal(ls_group_round_robin(&made, (ls_group *[]){group, NULL}, 2), LS_ERR_ARGUMENT);
-    assert_int_equal(ls_group_round_robin(&made, &group, 0), LS_ERR_ARGUMENT);
-    ls_group_close(&other);
-    assert_ok(ls_group_subgroup(&other, group, own, 2));
-    assert_ok(ls_group_barrier(all, NULL));
-    ls_group_abort(other, "enough");
-    assert_int_equal(ls_group_round_robin(&made, (ls_group *[]){group, other}, 2), LS_ERR_ABORTED);
-    assert_null(made);
-    ls_group_close(&all);
-    ls_group_close(&other);
-    ls_group_close(&group);
-}
-
-static void groups_of_other_ranks_and_lost_ones_are_not_taken_in_turn(void **state) {
-    (void)state;
-    run_ranks(2, refuse_lanes, NULL);
-}
-
-static void abort_all_lanes(const ls_rank *rank) {
-    ls_group *lanes[2] = {open_rank(rank)}, *all = NULL;
-    int64_t value = 0;
-    assert_ok(ls_group_duplicate(&lanes[1], lanes[0]));
-    assert_ok(ls_group_round_robin(&all, lanes, 2));
-    if (rank->rank == 0) ls_group_abort(all, "enough");
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(ls_group_all_reduce(lanes[i], &value, 1, LS_I64, LS_SUM, NULL), LS_ERR_ABORTED);
-        assert_error_says("rank 0 aborted the group: enough");
-        ls_group_close(&lanes[i]);
-    }
-    ls_group_close(&all);
-}
-
-static void an_abort_of_a_round_robin_group_ends_all_its_groups(void **state) {
-    (void)state;
-    run_ranks(2, abort_all_lanes, NULL);
-}
-
-/* --- at once ----------------------------------------------------------------------------------------------------------- */
-
-static void run_many(const ls_rank *rank) {
-    ls_group *group = open_rank(rank);
-    enum { N = 5 };
-    const size_t counts[N] = {1, 0, 1000, 30000, 7}, one = 1;
-    const int world_size = rank->world_size;
-    int64_t *data[N], *rows[N];
-    ls_work *work = NULL;
-    for (int i = 0; i < N; i++) {
-        data[i] = calloc(counts[i] + 1, sizeof(int64_t));
-        rows[i] = calloc((counts[i] + 1) * (size_t)world_size, sizeof(int64_t));
-        for (size_t j = 0; j < counts[i]; j++) data[i][j] = (int64_t)j * (i + 1) + rank->rank;
-    }
-    assert_ok(ls_group_all_reduce_many(group, (void *const *)data, counts, N, LS_I64, LS_MAX, &work));
-    assert_ok(ls_work_wait(work, 0));
-    ls_work_close(&work);
-    for (int i = 0; i < N; i++)
-        for (size_t j = 0; j < counts[i]; j++) assert_int_equal(data[i][j], (int64_t)j * (i + 1) + world_size - 1);
-    for (int i = 0; i < N; i++) data[i][0] = 100 * i + rank->rank;
-    assert_ok(ls_group_broadcast_many(group, (void *const *)data, counts, N, LS_I64, 1, NULL));
-    for (int i = 0; i < N; i++) assert_int_equal(data[i][0], 100 * i + (counts[i] ? 1 : rank->rank));
-    assert_ok(ls_group_all_gather_many(group, (const void *const *)data, (void *const *)rows, counts, N, LS_I64, NULL));
-    for (int i = 0; i < N; i++)
-        for (int from = 0; from < world_size; from++)
-            assert_memory_equal(rows[i] + counts[i] * (size_t)from, data[i], counts[i] * sizeof(int64_t));
-    assert_ok(ls_group_reduce_scatter_many(group, (const void *const *)rows, (void *const *)data, counts, N, LS_I64,
-                                           LS_SUM, NULL));
-    for (int i = 0; i < N; i++)
-        if (counts[i]) assert_int_equal(data[i][0], world_size * (100 * i + 1));
-    assert_int_equal(ls_group_all_reduce_many(group, (void *const *)data, &one, 0, LS_I64, LS_SUM, NULL),
-                     LS_ERR_ARGUMENT);
-    assert_int_equal(ls_group_all_reduce_many(group, (void *const *)data, counts, N, LS_F32, LS_BITWISE_OR, NULL),
-                     LS_ERR_ARGUMENT);
-    assert_error_says("number 0 of 5 at once");
-    for (int i = 0; i < N; i++) {
-        free(data[i]);
-        free(rows[i]);
-    }
-    ls_group_close(&group);
-}
-
-static void operations_posted_at_once_are_complete_with_the_last(void **state) {
-    (void)state;
-    for (int world_size = 2; world_size <= 4; world_size++) run_ranks(world_size, run_many, NULL);
-}
-
-static void wait_for_late_rank(const ls_rank *rank) {
-    ls_group *group = open_rank(rank);
-    int64_t values[3] = {0};
-    ls_work *works[4] = {NULL};
-    if (rank->rank == 0) {
-        for (int i = 0; i < 3; i++) assert_ok(ls_group_all_reduce(group, &values[i], 1, LS_I64, LS_SUM, &works[i]));
-        assert_int_equal(ls_work_wait_all(works, 4, 50), LS_ERR_TIMEOUT);
-        assert_error_says("not complete after 50 ms");
-        assert_ok(ls_store_set(rank->store, "go on", "", 0));
-        assert_ok(ls_work_wait_all(works, 4, 0));
-        for (int i = 0; i < 3; i++) ls_work_close(&works[i]);
-    } else {
-        assert_ok(ls_store_wait(rank->store, "go on", 60000));
-        for (int i = 0; i < 3; i++) assert_ok(ls_group_all_reduce(group, &values[i], 1, LS_I64, LS_SUM, NULL));
-    }
-    ls_group_close(&group);
-}
-
-static void a_wait_for_several_expires_together_and_may_be_repeated(void **state) {
-    (void)state;
-    run_ranks(2, wait_for_late_rank, NULL);
-}
-
 /* --- the monitored barrier ----------------------------------------------------------------------------------------------- */
 
 static void miss_barrier(const ls_rank *rank) {
@@ -319,9 +122,20 @@ static void miss_barrier(const ls_rank *rank) {
     ls_group_close(&group);
 }
 
+static void miss_barrier_together(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    if (rank->rank % 2 == 0) {
+        assert_int_equal(ls_group_monitored_barrier(group, 300), LS_ERR_TIMEOUT);
+        assert_error_says("rank 1, rank 3 did not come to monitored barrier 1 within 300 ms");
+    }
+    assert_int_equal(sum_of_ranks(group, 1), rank->world_size);
+    ls_group_close(&group);
+}
+
 static void a_monitored_barrier_names_who_did_not_come_and_loses_nothing(void **state) {
     (void)state;
     for (int absent = 0; absent <= 2; absent += 2) run_ranks(4, miss_barrier, &absent);
+    run_ranks(5, miss_barrier_together, NULL);
 }
 
 /* --- random sequences ------------------------------------------------------------------------------------------------- */
@@ -451,11 +265,6 @@ int main(void) {
         cmocka_unit_test(a_subgroup_of_a_list_has_its_ranks_and_others_are_told),
         cmocka_unit_test(colours_split_a_group_in_the_order_of_keys),
         cmocka_unit_test(wrong_lists_are_refused_and_differing_ones_are_a_mismatch),
-        cmocka_unit_test(a_round_robin_group_gives_each_operation_to_the_next),
-        cmocka_unit_test(groups_of_other_ranks_and_lost_ones_are_not_taken_in_turn),
-        cmocka_unit_test(an_abort_of_a_round_robin_group_ends_all_its_groups),
-        cmocka_unit_test(operations_posted_at_once_are_complete_with_the_last),
-        cmocka_unit_test(a_wait_for_several_expires_together_and_may_be_repeated),
         cmocka_unit_test(a_monitored_barrier_names_who_did_not_come_and_loses_nothing),
         cmocka_unit_test(a_thousand_random_sequences_on_overlapping_subgroups_equal_the_oracle),
     };
