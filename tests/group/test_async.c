@@ -251,6 +251,35 @@ static void groups_may_be_waited_for_in_different_orders_without_a_progress_thre
     run_ranks(2, wait_crosswise_alone, NULL);
 }
 
+/* No thread of ours moves them, and nobody waits. */
+static void only_look_at_work(const ls_rank *rank) {
+    ls_backend alone = shm_backend;
+    alone.drivers = callers_alone;
+    ls_group *group = NULL;
+    ls_group_options options = rank_options(rank);
+    ls_work *work = NULL;
+    float *data = calloc(SEVERAL_STAGES, sizeof *data);
+    const int64_t end_ns = ls_now_ns() + 20 * LS_NS_PER_S; /* for hangs */
+    assert_ok(group_open_backend(&group, &options, &alone));
+    for (int looks = 0; looks < 2; looks++) {
+        data[SEVERAL_STAGES - 1] = 1;
+        assert_ok(ls_group_all_reduce(group, data, SEVERAL_STAGES, LS_F32, LS_SUM, &work));
+        if (looks)
+            while (!ls_work_is_complete(work)) assert_true(ls_now_ns() < end_ns);
+        else /* looks, and does not drive */
+            for (; !work_is_complete(work); ls_group_progress(group)) assert_true(ls_now_ns() < end_ns);
+        assert_true(data[SEVERAL_STAGES - 1] == 2);
+        ls_work_close(&work);
+    }
+    ls_group_close(&group);
+    free(data);
+}
+
+static void who_looks_at_work_or_makes_progress_carries_it_on(void **state) {
+    (void)state;
+    run_ranks(2, only_look_at_work, NULL);
+}
+
 /* However many they are: rank 1 waits for the first before it posts to the others, rank 0 for the last. */
 #define MANY 20
 
@@ -339,6 +368,7 @@ int main(void) {
         cmocka_unit_test(any_thread_posts),
         cmocka_unit_test(groups_may_be_used_in_different_orders),
         cmocka_unit_test(groups_may_be_waited_for_in_different_orders_without_a_progress_thread),
+        cmocka_unit_test(who_looks_at_work_or_makes_progress_carries_it_on),
         cmocka_unit_test(of_many_groups_each_goes_on_while_another_is_waited_for),
         cmocka_unit_test(operations_run_while_the_rank_computes),
     };
