@@ -1,4 +1,5 @@
 /* test_messages.c: send and receive: order, tags, any source, beside collectives; who fails is named. */
+#include "support/faults.h"
 #include "support/threads.h"
 
 #include "base/clock.h"
@@ -217,6 +218,77 @@ static void a_rank_that_leaves_ends_the_wait_for_its_message(void **state) {
     for (int from = LS_ANY_RANK; from < 2; from += 2) run_ranks(2, wait_for_who_left, &from);
 }
 
+/* Rank 2 leaves: the message may still come from rank 1. */
+static void wait_for_who_is_left(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    int64_t value = rank->rank;
+    int source = -1;
+    assert_ok(ls_group_barrier(group, NULL));
+    if (rank->rank == 0) {
+        assert_ok(ls_group_receive(group, &value, 1, LS_I64, LS_ANY_RANK, 3, &source, NULL));
+        assert_int_equal(source, 1);
+        assert_int_equal(value, 1);
+    } else if (rank->rank == 1) {
+        assert_ok(ls_store_wait(rank->store, "rank 2 left", 60000));
+        ls_sleep_until(ls_now_ns() + 100 * LS_NS_PER_MS); /* while rank 0 looks who is there */
+        assert_ok(ls_group_send(group, &value, 1, LS_I64, 0, 3, NULL));
+    }
+    ls_group_close(&group);
+    if (rank->rank == 2) assert_ok(ls_store_set(rank->store, "rank 2 left", "", 0));
+}
+
+static void a_receive_from_any_rank_waits_for_those_that_are_left(void **state) {
+    (void)state;
+    run_ranks(3, wait_for_who_is_left, NULL);
+}
+
+/* Rank 1, which has asked for the message, looks whether rank 0 is there: just then rank 0 sends it and leaves. */
+static const struct backend_points {
+    const ls_backend *backend;
+    const char *offered, *granted;
+} points[] = {{&shm_backend, "shm.message.offered", "shm.message.granted"},
+              {&tcp_backend, "tcp.message.offered", "tcp.message.granted"}};
+static const struct backend_points *over;
+static ls_store *meeting_place;
+
+static ls_status examine_late(void *state, backend_op *op) {
+    if (kind_is_message(op->call.kind) && ls_point_hits(over->granted) > 0) {
+        assert_ok(ls_store_set(meeting_place, "looks", "", 0));
+        assert_ok(ls_store_wait(meeting_place, "left", 60000));
+    }
+    return over->backend->examine(state, op);
+}
+
+static void await_look(void *store) {
+    assert_ok(ls_store_wait(store, "looks", 60000));
+}
+
+static void send_and_leave(const ls_rank *rank) {
+    ls_backend late = *over->backend;
+    ls_group *group = NULL;
+    const ls_group_options options = rank_options(rank);
+    int64_t value = rank->rank == 0 ? 42 : 0;
+    if (rank->rank == 1) late.examine = examine_late;
+    meeting_place = rank->store;
+    assert_ok(group_open_backend(&group, &options, &late));
+    if (rank->rank == 0) ls_at_point(over->offered, 0, 1, await_look, rank->store);
+    assert_ok(rank->rank == 0 ? ls_group_send(group, &value, 1, LS_I64, 1, 0, NULL)
+                              : ls_group_receive(group, &value, 1, LS_I64, 0, 0, NULL, NULL));
+    assert_int_equal(value, 42);
+    ls_group_close(&group);
+    if (rank->rank == 0) assert_ok(ls_store_set(rank->store, "left", "", 0));
+}
+
+static void what_is_sent_while_its_receiver_looks_for_the_sender_arrives(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+        over = &points[i];
+        ls_points_watch();
+        run_ranks(2, send_and_leave, NULL);
+    }
+    ls_at_point(NULL, -1, 0, NULL, NULL);
+}
+
 static void wait_too_long(const ls_rank *rank) {
     ls_group *group = NULL;
     ls_group_options options = rank_options(rank);
@@ -327,6 +399,8 @@ int main(void) {
         cmocka_unit_test(a_message_goes_while_its_sender_computes),
         cmocka_unit_test(a_differing_count_names_both_calls),
         cmocka_unit_test(a_rank_that_leaves_ends_the_wait_for_its_message),
+        cmocka_unit_test(a_receive_from_any_rank_waits_for_those_that_are_left),
+        cmocka_unit_test(what_is_sent_while_its_receiver_looks_for_the_sender_arrives),
         cmocka_unit_test(the_limit_ends_a_message_that_nobody_wants),
         cmocka_unit_test(a_message_to_nobody_is_refused),
         cmocka_unit_test(random_messages_between_all_pairs_arrive),
