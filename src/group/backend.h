@@ -69,7 +69,7 @@ typedef struct backend_place {
     ls_store *store; /* borrowed for the backend's life; NULL in a world of one, and with `needs_no_store` */
     int rank, world_size;
     const char *prefix;       /* of keys in the store: no other group uses it; valid during `open` */
-    const char *stale_prefix; /* of these ranks' opening before, which may have left a key; NULL: none */
+    const char *stale_prefix; /* of these ranks' opening before (group/withdrawal.h); NULL: none */
     bool relaxed_order;       /* as in ls_group_options */
     int64_t timeout_ms;       /* how long `open` may take, and when that ends */
     int64_t deadline_ns;

@@ -158,7 +158,8 @@ static ls_status shm_open(const backend_place *place, void **state) {
     if (status == LS_OK) {
         status = share_boards(shm, place);
     } else {
-        shm_sharing refused = {.store = place->store, .rank = place->rank, .prefix = place->prefix};
+        shm_sharing refused = {
+            .store = place->store, .rank = place->rank, .world_size = place->world_size, .prefix = place->prefix};
         ls_fail_within(status, "rank %d", rank_name(place->names, place->rank));
         shm_share_withdraw(&refused, status);
     }

@@ -5,7 +5,7 @@
  *
  * Each rank takes the memory of its part itself: it lies on that rank's side of the machine and counts as its own. Keys, until all
  * have mapped the object: PREFIX/<rank> has a rank's process and, rank 0's, the object before it; PREFIX/from<rank> the
- * processes of some ranks from that one on, gathered by rank 0; and PREFIX/failed the error of the first rank that failed. */
+ * processes of some ranks from that one on, gathered by rank 0. */
 #include "group/backend/shm/share.h"
 
 #include "base/clock.h"
@@ -13,6 +13,7 @@
 #include "base/fault.h"
 #include "base/wait.h"
 #include "group/backend.h"
+#include "group/withdrawal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -62,10 +63,6 @@ static void key_of_bundle(const shm_sharing *sharing, int first, char key[LS_STO
     snprintf(key, LS_STORE_KEY_BYTES, "%s/from%d", sharing->prefix, first);
 }
 
-static void key_of_failure(const char *prefix, char key[LS_STORE_KEY_BYTES]) {
-    snprintf(key, LS_STORE_KEY_BYTES, "%s/failed", prefix);
-}
-
 /* --- failing together ----------------------------------------------------------------------------------------------- */
 
 static ls_status within_rank(const shm_sharing *sharing, ls_status status) {
@@ -75,17 +72,12 @@ static ls_status within_rank(const shm_sharing *sharing, ls_status status) {
 /* Fails with the sentence of the rank that failed first, if one has. */
 static ls_status look_for_failure(const shm_sharing *sharing) {
     char key[LS_STORE_KEY_BYTES];
-    key_of_failure(sharing->prefix, key);
+    withdrawal_key(sharing->prefix, key);
     bool is_set = false;
     LS_TRY(ls_store_check(sharing->store, key, &is_set));
-    if (!is_set) return LS_OK;
-    ls_error error = {.status = LS_OK};
-    size_t bytes = 0;
-    LS_TRY(ls_store_get(sharing->store, key, &error, sizeof error, &bytes, LOOK_AGAIN_MS));
-    if (bytes != sizeof error || error.status == LS_OK)
-        return ls_fail(LS_ERR_FORMAT, "store key \"%s\" does not hold an error", key);
-    error.text[sizeof error.text - 1] = '\0';
-    return ls_error_raise(&error);
+    ls_error said = {.status = LS_OK};
+    if (is_set) LS_TRY(withdrawal_read(sharing->store, sharing->prefix, LOOK_AGAIN_MS, &said));
+    return ls_error_raise(&said);
 }
 
 static void set_standing(const shm_sharing *sharing, uint32_t standing) {
@@ -116,11 +108,9 @@ static void delete_keys(const shm_sharing *sharing) {
 }
 
 ls_status shm_share_withdraw(shm_sharing *sharing, ls_status status) {
-    char key[LS_STORE_KEY_BYTES];
     ls_error error;
+    withdrawal_say(sharing->store, sharing->prefix, sharing->world_size, status);
     ls_error_capture(&error, status);
-    key_of_failure(sharing->prefix, key);
-    ls_store_compare_set(sharing->store, key, NULL, 0, &error, sizeof error, NULL);
     if (sharing->segment && *sharing->segment) {
         if (sharing->failed && standing_of(sharing, sharing->rank) != IS_WAITED_FOR)
             sharing->failed(sharing->argument, &error);
@@ -350,10 +340,6 @@ ls_status shm_share(shm_sharing *sharing) {
 
     /* The descriptors have served, and what an earlier attempt left has no reader. */
     delete_keys(sharing);
-    if (sharing->stale) {
-        char key[LS_STORE_KEY_BYTES];
-        key_of_failure(sharing->stale, key);
-        ls_store_delete(sharing->store, key, NULL);
-    }
+    if (sharing->stale && sharing->rank == 0) withdrawal_forget(sharing->store, sharing->stale);
     return LS_OK;
 }

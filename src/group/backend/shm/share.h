@@ -1,8 +1,7 @@
 /* share.h: every rank of a host has a part of one segment, which all of them map: for the boards of a group, and for memory of
  * ls_group_alloc. Descriptors travel through the store.
  *
- * All or none: where one rank fails, all do, with its sentence. On error nothing is left but the sentence itself, under
- * one key, which the next sharing of these ranks removes (`stale`).                                                   */
+ * All or none: where one rank fails, all do, with its sentence (group/withdrawal.h). On error nothing is left.        */
 #ifndef LS_GROUP_SHM_SHARE_H
 #define LS_GROUP_SHM_SHARE_H
 
@@ -15,7 +14,7 @@ typedef struct shm_sharing {
     int rank, world_size;
     const int *names;   /* as in backend_place */
     const char *prefix; /* of the keys: used once */
-    const char *stale;  /* prefix of an earlier sharing that may have failed; NULL: none */
+    const char *stale;  /* as in backend_place; NULL: none */
     size_t bytes;       /* of each part, which begins on a page; the same on all ranks */
     bool fills_all;     /* all parts go into the page tables at once; else ours, and of the others' what is touched */
     int64_t deadline_ns;

@@ -1,11 +1,11 @@
-/* cards.c: keys: PREFIX/card<round>/<rank> a rank's card until rank 0 has read it, PREFIX/cards<round> all of them,
- * PREFIX/failed the error of the first rank that failed, which stays until the next opening of these ranks. */
+/* cards.c: keys: PREFIX/card<round>/<rank> a rank's card until rank 0 has read it, PREFIX/cards<round> all of them. */
 #include "group/backend/tcp/cards.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/wait.h"
+#include "group/withdrawal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -56,33 +56,16 @@ int64_t tcp_cards_slice_ms(const backend_place *place, int64_t former_ms) {
 
 /* --- failing together --------------------------------------------------------------------------------------------- */
 
-static void key_of_failure(const char *prefix, char key[LS_STORE_KEY_BYTES]) {
-    snprintf(key, LS_STORE_KEY_BYTES, "%s/failed", prefix);
-}
-
 ls_status tcp_cards_withdraw(const backend_place *place, ls_status status) {
-    char key[LS_STORE_KEY_BYTES];
-    ls_error error;
-    ls_error_capture(&error, status);
-    key_of_failure(place->prefix, key);
-    ls_store_compare_set(place->store, key, NULL, 0, &error, sizeof error, NULL);
-    return ls_error_raise(&error); /* the store's own failure matters less */
+    return withdrawal_say(place->store, place->prefix, place->world_size, status);
 }
 
 /* A wait, and not a look: a store whose ranks are watched ends it when one of them is gone. */
 static ls_status look_for_failure(const backend_place *place) {
-    char key[LS_STORE_KEY_BYTES];
-    ls_error error = {.status = LS_OK};
-    size_t bytes = 0;
-    key_of_failure(place->prefix, key);
-    const ls_status status = ls_store_get(place->store, key, &error, sizeof error, &bytes, 1);
-    if (status == LS_ERR_TIMEOUT) return LS_OK;
+    ls_error said;
+    const ls_status status = withdrawal_read(place->store, place->prefix, 1, &said);
     if (status != LS_OK) return ls_fail_within(status, "rank %d", rank_name(place->names, place->rank));
-    if (bytes != sizeof error || error.status >= LS_OK)
-        return ls_fail(LS_ERR_FORMAT, "rank %d: store key \"%s\" does not hold an error",
-                       rank_name(place->names, place->rank), key);
-    error.text[sizeof error.text - 1] = '\0';
-    return ls_error_raise(&error);
+    return ls_error_raise(&said);
 }
 
 ls_status tcp_cards_look_around(const backend_place *place) {
@@ -246,8 +229,5 @@ void tcp_cards_sweep(const backend_place *place, int rounds) {
 }
 
 void tcp_cards_forget_failure(const backend_place *place) {
-    char key[LS_STORE_KEY_BYTES];
-    if (place->rank != 0 || !place->stale_prefix) return;
-    key_of_failure(place->stale_prefix, key);
-    ls_store_delete(place->store, key, NULL);
+    if (place->rank == 0 && place->stale_prefix) withdrawal_forget(place->store, place->stale_prefix);
 }

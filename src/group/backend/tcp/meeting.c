@@ -161,10 +161,12 @@ static ls_status exchange(tcp_meeting *meeting) {
     tcp_card card;
     LS_TRY(within_rank(meeting, fill_card(meeting, &card)));
     LS_TRY(within_rank(meeting, listen_on_loopback(meeting, &card)));
-    if (!(meeting->cards = ls_alloc_array(world_size, sizeof *meeting->cards))) return LS_ERR_MEMORY;
+    if (!(meeting->cards = ls_alloc_array(world_size, sizeof *meeting->cards)))
+        return within_rank(meeting, LS_ERR_MEMORY);
     LS_TRY(tcp_cards_exchange(place, 0, &card, meeting->cards));
     if (read_cards(meeting) == 1) return LS_OK;
-    if (!(meeting->far_cards = ls_alloc_array(world_size, sizeof *meeting->far_cards))) return LS_ERR_MEMORY;
+    if (!(meeting->far_cards = ls_alloc_array(world_size, sizeof *meeting->far_cards)))
+        return within_rank(meeting, LS_ERR_MEMORY);
     card.place_count = 0;
     LS_TRY(within_rank(meeting, listen_far(meeting, &card)));
     return tcp_cards_exchange(place, 1, &card, meeting->far_cards);
@@ -364,11 +366,14 @@ static void raise_descriptor_limit(const tcp_group *tcp) {
 
 ls_status tcp_meet(tcp_group *tcp, const backend_place *place) {
     tcp_meeting *meeting = ls_alloc(sizeof *meeting);
-    if (!meeting) return tcp_cards_withdraw(place, LS_ERR_MEMORY);
+    if (!meeting) {
+        ls_fail_within(LS_ERR_MEMORY, "rank %d", rank_name(place->names, place->rank));
+        return tcp_cards_withdraw(place, LS_ERR_MEMORY);
+    }
     meeting->tcp = tcp;
     meeting->place = place;
     raise_descriptor_limit(tcp);
-    ls_status status = prepare(meeting);
+    ls_status status = within_rank(meeting, prepare(meeting));
     ls_live_lock();
     tcp->meeting = meeting;
     ls_live_unlock();
