@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 ls_status calls_differ(const rank_call *one, const rank_call *other) {
     const bool is_in_order = one->rank <= other->rank;
@@ -28,9 +29,13 @@ ls_status counts_differ(int from, uint64_t sent, int to, uint64_t expected, uint
                    from, sent, to, expected, number);
 }
 
-bool compares_all_calls(void) {
+/* In any case, as PyTorch takes its TORCH_DISTRIBUTED_DEBUG; a slip of the pen must not go without the checks. */
+ls_status read_compares_all_calls(bool *compares) {
     const char *debug = ls_env_text("LOCKSTEP_DEBUG");
-    return debug && strcmp(debug, "detail") == 0;
+    *compares = debug && strcasecmp(debug, "detail") == 0;
+    if (!debug || *compares || strcasecmp(debug, "off") == 0) return LS_OK;
+    return ls_fail(LS_ERR_ENVIRONMENT,
+                   "LOCKSTEP_DEBUG is \"%s\": expected \"detail\" or \"off\"; set it so or unset it", debug);
 }
 
 static rank_call called_by(const call_record *records, int rank, uint64_t number) {

@@ -17,8 +17,8 @@ ls_status calls_differ(const rank_call *one, const rank_call *other);
 /* Fails: of an uneven all-to-all one rank sends another more or fewer elements than that expects. */
 ls_status counts_differ(int from, uint64_t sent, int to, uint64_t expected, uint64_t number);
 
-/* LOCKSTEP_DEBUG=detail: calls of all ranks are compared before anything moves. */
-bool compares_all_calls(void);
+/* Whether calls of all ranks are compared before anything moves: LOCKSTEP_DEBUG=detail; "off", or unset: not. */
+ls_status read_compares_all_calls(bool *compares);
 
 /* A call as bytes, where ranks gather those of all: it has no padding. */
 typedef struct call_record {

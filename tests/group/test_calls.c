@@ -144,12 +144,25 @@ static void counts_that_differ_name_who_sends_and_who_expects(void **state) {
 
 static void calls_are_compared_first_where_detail_is_asked_for(void **state) {
     (void)state;
-    unsetenv("LOCKSTEP_DEBUG");
-    assert_false(compares_all_calls());
-    setenv("LOCKSTEP_DEBUG", "info", 1);
-    assert_false(compares_all_calls());
-    setenv("LOCKSTEP_DEBUG", "detail", 1);
-    assert_true(compares_all_calls());
+    static const struct {
+        const char *asked;
+        ls_status status;
+        bool compares;
+    } cases[] = {{"", LS_OK, false},
+                 {"off", LS_OK, false},
+                 {"OFF", LS_OK, false},
+                 {"detail", LS_OK, true},
+                 {"DETAIL", LS_OK, true},
+                 {"details", LS_ERR_ENVIRONMENT, false},
+                 {"info", LS_ERR_ENVIRONMENT, false},
+                 {"1", LS_ERR_ENVIRONMENT, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        bool compares = !cases[i].compares;
+        setenv("LOCKSTEP_DEBUG", cases[i].asked, 1);
+        assert_int_equal(read_compares_all_calls(&compares), cases[i].status);
+        assert_int_equal(compares, cases[i].compares);
+    }
+    assert_error_says("LOCKSTEP_DEBUG is \"1\": expected \"detail\" or \"off\"");
     unsetenv("LOCKSTEP_DEBUG");
 }
 

@@ -1,5 +1,5 @@
 /* test_tcp.c: groups of groups over tcp, and what cannot be seen in the tests that run over it as well (tests.cmake). */
-#include "group/tcp_ranks.h"
+#include "group/tcp_cards.h"
 #include "support/faults.h"
 
 #include "base/clock.h"
@@ -130,8 +130,41 @@ static void calls_are_compared_only_when_that_is_asked_for(void **state) {
     unsetenv("LOCKSTEP_DEBUG");
 }
 
+static void open_in_vain(const ls_rank *rank) {
+    ls_group *group = NULL;
+    assert_int_equal(try_open_tcp(rank, 10000, &group), LS_ERR_ENVIRONMENT);
+    assert_error_says("LOCKSTEP_DEBUG is \"details\": expected \"detail\" or \"off\"");
+}
+
+static void a_slip_of_the_pen_does_not_go_without_checks(void **state) {
+    (void)state;
+    setenv("LOCKSTEP_DEBUG", "details", 1);
+    run_ranks(2, open_in_vain, NULL);
+    unsetenv("LOCKSTEP_DEBUG");
+}
+
+/* Rank 1's card says that it compares. */
+static void compare_alone(const ls_rank *rank) {
+    ls_group *group = NULL;
+    if (rank->rank == 1) {
+        tcp_card card = read_card(rank->store);
+        card.checks_calls = 1;
+        assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &card, sizeof card));
+        return;
+    }
+    assert_int_equal(try_open_tcp(rank, 10000, &group), LS_ERR_ENVIRONMENT);
+    assert_error_says("rank 1 compares all calls, rank 0 does not: LOCKSTEP_DEBUG has to be the same");
+}
+
+static void ranks_that_differ_about_checks_say_so(void **state) {
+    (void)state;
+    run_ranks(2, compare_alone, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slip_of_the_pen_does_not_go_without_checks),
+        cmocka_unit_test(ranks_that_differ_about_checks_say_so),
         cmocka_unit_test(calls_are_compared_only_when_that_is_asked_for),
         cmocka_unit_test(a_world_of_one_needs_nobody),
         cmocka_unit_test(relatives_live_on_without_their_group),

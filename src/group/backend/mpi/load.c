@@ -168,10 +168,12 @@ ls_status mpi_load(const ls_backend **backend, int *rank, int *world_size) {
                                           .compare_counts = compare_counts,
                                           .agree = group_agree};
     const mpi_family *family = NULL;
+    bool checks_calls = false;
+    LS_TRY(read_compares_all_calls(&checks_calls));
     LS_TRY(choose_family(&family));
     const mpi_plugin *plugin = open_plugin(family);
     if (!plugin) return LS_ERR_UNSUPPORTED; /* all that can fail there */
-    LS_TRY(plugin->start(&services, compares_all_calls(), rank, world_size));
+    LS_TRY(plugin->start(&services, checks_calls, rank, world_size));
     *backend = plugin->backend;
     return LS_OK;
 }

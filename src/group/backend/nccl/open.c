@@ -41,10 +41,10 @@ static ls_status open_streams(nccl_group *nccl) {
 static ls_status prepare(nccl_group *nccl, const backend_place *place) {
     const size_t ranks = (size_t)place->world_size;
     cuda_context context = NULL;
-    nccl->checks_calls = compares_all_calls();
     nccl->records = ls_alloc_array(ranks, sizeof *nccl->records);
     nccl->counts = ls_alloc_array(ranks, sizeof *nccl->counts);
     if (!nccl->records || !nccl->counts) return LS_ERR_MEMORY;
+    LS_TRY(read_compares_all_calls(&nccl->checks_calls));
     LS_TRY(nccl_load(nccl));
     LS_TRY(choose_device(nccl, place));
     CUDA_TRY(nccl, retain_context(&context, nccl->device), "opening the GPU");

@@ -21,7 +21,8 @@ typedef struct tcp_card {
     uint32_t version;
     uint16_t place_count;
     uint16_t wants_tls;     /* 1: LOCKSTEP_TLS is set */
-    uint32_t relaxed_order; /* of its options */
+    uint16_t relaxed_order; /* of its options */
+    uint16_t checks_calls;  /* 1: LOCKSTEP_DEBUG is "detail" */
     int64_t process;
     uint64_t process_space; /* within which `process` means something: a namespace of the kernel; 0: unknown */
     char host_id[HOSTS_ID_BYTES];

@@ -23,7 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CARD_VERSION 2
+#define CARD_VERSION 3
 #define MOMENT_NS LS_NS_PER_S
 
 /* --- secrets ------------------------------------------------------------------------------------------------------ */
@@ -116,6 +116,7 @@ static ls_status fill_card(const tcp_meeting *meeting, tcp_card *card) {
     *card = (tcp_card){.version = CARD_VERSION,
                        .relaxed_order = meeting->place->relaxed_order,
                        .wants_tls = meeting->tcp->tls != NULL,
+                       .checks_calls = meeting->tcp->checks_calls,
                        .process = getpid()};
     if (stat("/proc/self/ns/pid", &space) == 0) card->process_space = space.st_ino;
     hosts_read_own(card->host_id);

@@ -118,7 +118,7 @@ static ls_status make_events(tcp_group *tcp) {
 
 static ls_status read_environment(tcp_group *tcp) {
     int64_t wants_tls = 0;
-    tcp->checks_calls = compares_all_calls();
+    LS_TRY(read_compares_all_calls(&tcp->checks_calls));
     const ls_status status = ls_env_integer(TCP_ENV_TLS, 0, 1, &wants_tls);
     if (status < 0) return status;
     return wants_tls ? tcp_tls_prepare(&tcp->tls) : LS_OK;
