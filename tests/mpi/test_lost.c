@@ -13,6 +13,13 @@ static void steps_that_differ_are_named_with_detail(void **state) {
     assert_all_done();
 }
 
+static void ranks_that_differ_about_checks_say_so(void **state) {
+    run_job(*state, 3, "",
+            "sh -c '[ \"$OMPI_COMM_WORLD_RANK$PMI_RANK\" = 1 ] && export LOCKSTEP_DEBUG=detail; exec " WORKER "limit'");
+    assert_job_says(
+        "LS_ERR_ENVIRONMENT: rank 1 compares all calls, rank 0 does not: LOCKSTEP_DEBUG has to be the same");
+}
+
 static void uneven_counts_that_differ_are_named(void **state) {
     run_job(*state, 3, "", WORKER "uneven");
     assert_all_done();
@@ -89,6 +96,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         MPI_TESTS(calls_that_differ_are_named_with_detail),
         MPI_TESTS(steps_that_differ_are_named_with_detail),
+        MPI_TESTS(ranks_that_differ_about_checks_say_so),
         MPI_TESTS(uneven_counts_that_differ_are_named),
         MPI_TESTS(a_rank_that_leaves_is_named_by_all_others),
         MPI_TESTS(a_rank_that_leaves_after_its_part_harms_nobody),

@@ -31,6 +31,9 @@ unset RANK WORLD_SIZE OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZ
 fails_with "LOCKSTEP_BACKEND=mpi" LS_ERR_ENVIRONMENT 'mpirun or mpiexec' 'LOCKSTEP_MPI'
 fails_with "LOCKSTEP_BACKEND=mpi LOCKSTEP_MPI=lam" 'LOCKSTEP_MPI is "lam"' 'openmpi, mpich and abi'
 
+# Checks that are none.
+fails_with "LOCKSTEP_BACKEND=mpi LOCKSTEP_DEBUG=details" LS_ERR_ENVIRONMENT 'LOCKSTEP_DEBUG is "details"'
+
 # No plugin beside the program.
 fails_with "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2" LS_ERR_UNSUPPORTED liblockstep-mpi-openmpi.so libopenmpi-dev
 fails_with "PMI_RANK=0 PMI_SIZE=2" LS_ERR_UNSUPPORTED liblockstep-mpi-mpich.so libmpich-dev

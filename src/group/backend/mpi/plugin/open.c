@@ -114,13 +114,21 @@ static void unlist(const mpi_group *mpi) {
     pthread_mutex_unlock(&mpi_here.lock);
 }
 
-/* Whether every rank had the memory for its part. A rank without cannot go on, the others must not. */
-static ls_status agree_on_memory(MPI_Comm data, const backend_place *place, bool has_memory) {
-    int first_without = has_memory ? place->world_size : place->rank;
-    MPI_TRY(MPI_Allreduce(MPI_IN_PLACE, &first_without, 1, MPI_INT, MPI_MIN, data), "opening a group");
-    if (first_without == place->world_size) return LS_OK;
-    return mpi_here.services->fail(LS_ERR_MEMORY, "rank %d: no memory for a group over MPI of %d ranks", first_without,
-                                   place->world_size);
+/* Whether every rank had the memory for its part, and all compare calls, or none. A rank without cannot go on, the others must
+ * not. */
+static ls_status agree(MPI_Comm data, const backend_place *place, bool has_memory) {
+    enum { WITHOUT_MEMORY, COMPARES, DOES_NOT, CLAIMS };
+    const int rank = place->rank, none = place->world_size;
+    int first[CLAIMS] = {has_memory ? none : rank, mpi_here.checks_calls ? rank : none,
+                         mpi_here.checks_calls ? none : rank};
+    MPI_TRY(MPI_Allreduce(MPI_IN_PLACE, first, CLAIMS, MPI_INT, MPI_MIN, data), "opening a group");
+    if (first[WITHOUT_MEMORY] != none)
+        return mpi_here.services->fail(LS_ERR_MEMORY, "rank %d: no memory for a group over MPI of %d ranks",
+                                       first[WITHOUT_MEMORY], place->world_size);
+    if (first[COMPARES] == none || first[DOES_NOT] == none) return LS_OK;
+    return mpi_here.services->fail(LS_ERR_ENVIRONMENT,
+                                   "rank %d compares all calls, rank %d does not: LOCKSTEP_DEBUG has to be the same",
+                                   first[COMPARES], first[DOES_NOT]);
 }
 
 static void free_memory_of(mpi_group *mpi) {
@@ -201,7 +209,7 @@ static ls_status open_over(MPI_Comm control, MPI_Comm data, const backend_place 
         mpi->spare_processors = spare_processors;
         list(mpi); /* before the last call of opening, so before any rank can leave */
     }
-    const ls_status status = agree_on_memory(data, place, mpi != NULL);
+    const ls_status status = agree(data, place, mpi != NULL);
     if (status != LS_OK && mpi) {
         unlist(mpi);
         free_memory_of(mpi);
