@@ -18,7 +18,7 @@ static void sums_of_any_numbers_have_the_same_bits_on_all_ranks(void **state) {
     }
 }
 
-static void a_nan_in_a_maximum_stays(void **state) {
+static void a_nan_in_a_maximum_or_minimum_stays(void **state) {
     run_job(*state, 4, "", WORKER "nan");
     assert_job_succeeded();
 }
@@ -97,7 +97,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         MPI_TESTS(collectives_are_right_with_calls_compared),
         MPI_TESTS(sums_of_any_numbers_have_the_same_bits_on_all_ranks),
-        MPI_TESTS(a_nan_in_a_maximum_stays),
+        MPI_TESTS(a_nan_in_a_maximum_or_minimum_stays),
         MPI_TESTS(groups_live_beside_each_other_on_several_threads_and_open_again),
         MPI_TESTS(two_groups_may_be_duplicated_at_once_in_any_order),
         MPI_TESTS(one_group_may_be_duplicated_by_two_threads),

@@ -41,11 +41,17 @@ static void check_nan(void) {
     ls_group *group = open_group(0);
     float values[] = {(float)rank, rank == 1 ? NAN : 7.0f, rank == 0 ? 0.0f : -0.0f};
     double wide[] = {(double)-rank, rank == 0 ? (double)NAN : 7.0};
+    float least[] = {(float)rank, rank == 1 ? NAN : 7.0f};
+    double wide_least[] = {(double)-rank, rank == 0 ? (double)NAN : 7.0};
     MUST(ls_group_all_reduce(group, values, 3, LS_F32, LS_MAX, NULL) == LS_OK);
     MUST(ls_group_all_reduce(group, wide, 2, LS_F64, LS_MAX, NULL) == LS_OK);
     MUST(values[0] == (float)(world_size - 1) && isnan(values[1]));
     MUST(values[2] == 0.0f && signbit(values[2])); /* of equals the last rank's, on every rank */
     MUST(wide[0] == 0 && isnan(wide[1]));
+    MUST(ls_group_all_reduce(group, least, 2, LS_F32, LS_MIN, NULL) == LS_OK);
+    MUST(ls_group_all_reduce(group, wide_least, 2, LS_F64, LS_MIN, NULL) == LS_OK);
+    MUST(least[0] == 0 && isnan(least[1]));
+    MUST(wide_least[0] == 1 - world_size && isnan(wide_least[1]));
     ls_group_close(&group);
 }
 
