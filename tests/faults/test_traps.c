@@ -59,10 +59,10 @@ static void a_rank_killed_in_the_middle_of_64_mib_is_named_at_once(void **state)
         kill_at_some_moment("worker_traps", (const char *[]){"large", i % 2 ? "group" : "ordinary", NULL}, 100000);
 }
 
-static void closing_does_not_wait_for_a_rank_that_is_stopped(void **state) {
-    (void)state;
-    const char *arguments[] = {"stopped", NULL};
-    const ls_ranks_options options = {.ranks = 2, .program = "worker_traps", .arguments = arguments};
+static void close_beside_a_stopped_rank(const char *backend) {
+    const char *arguments[] = {"stopped", NULL}, *environment[] = {backend, NULL};
+    const ls_ranks_options options = {
+        .ranks = 2, .program = "worker_traps", .arguments = arguments, .environment = environment};
     ls_ranks *ranks = ls_ranks_run(&options);
     assert_ranks_succeeded(ranks);
     for (int rank = 0; rank < 2; rank++) {
@@ -71,6 +71,12 @@ static void closing_does_not_wait_for_a_rank_that_is_stopped(void **state) {
         assert_true(took_ms < 5000);
     }
     ls_ranks_close(&ranks);
+}
+
+static void closing_does_not_wait_for_a_rank_that_is_stopped(void **state) {
+    (void)state;
+    close_beside_a_stopped_rank("LOCKSTEP_BACKEND=shm");
+    close_beside_a_stopped_rank("LOCKSTEP_BACKEND=tcp");
 }
 
 static void a_program_that_closes_nothing_ends_well_and_leaves_nothing(void **state) {
