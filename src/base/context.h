@@ -13,13 +13,22 @@ typedef struct ls_held {
 } ls_held;
 
 typedef struct ls_context {
-    int rank;       /* -1 before a group is opened */
-    int world_size; /* 0 before a group is opened */
-    ls_held *trace; /* the trace room's, kept for each thread that refers to it; NULL: no trace is written */
+    int rank;            /* -1 before a group is opened */
+    int world_size;      /* 0 before a group is opened */
+    int64_t deadline_ns; /* of what the thread is about to do; 0: none. Steps without a limit of their own go by it */
+    ls_held *trace;      /* the trace room's, kept for each thread that refers to it; NULL: no trace is written */
 } ls_context;
 
 /* The calling thread's context: read and written by that thread alone. */
 ls_context *ls_context_here(void);
+
+/* Sets the deadline of what the calling thread is about to do, and returns the one before, to be put back after. */
+static inline int64_t ls_context_limit(int64_t deadline_ns) {
+    ls_context *context = ls_context_here();
+    const int64_t before_ns = context->deadline_ns;
+    context->deadline_ns = deadline_ns;
+    return before_ns;
+}
 
 /* Adds a holder, and lets one go; NULL is harmless. */
 static inline ls_held *ls_held_keep(ls_held *held) {

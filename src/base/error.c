@@ -79,14 +79,19 @@ ls_status ls_fail_errno(ls_status status, int error_number, const char *format, 
 }
 
 ls_status ls_fail_within(ls_status status, const char *format, ...) {
-    /* Half of the room, so that what is put before is never squeezed out by what was there. */
-    char suffix[LS_ERROR_TEXT_BYTES / 2];
-    snprintf(suffix, sizeof suffix, ": %.*s", (int)(sizeof suffix - 3), last.text);
+    /* Half of the room each, so that neither is squeezed out by the other. */
+    char prefix[LS_ERROR_TEXT_BYTES / 2], before[LS_ERROR_TEXT_BYTES / 2];
     va_list arguments;
     va_start(arguments, format);
-    describe(status, format, arguments, suffix);
+    vsnprintf(prefix, sizeof prefix, format, arguments);
     va_end(arguments);
-    return status;
+    const size_t length = strlen(prefix);
+    if (strncmp(last.text, prefix, length) == 0 && last.text[length] == ':') {
+        last.status = status; /* who failed further in knew as much */
+        return status;
+    }
+    snprintf(before, sizeof before, "%.*s", (int)(sizeof before - 1), last.text);
+    return ls_fail(status, "%s: %s", prefix, before);
 }
 
 void ls_error_capture(ls_error *error, ls_status status) {

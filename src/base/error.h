@@ -18,7 +18,7 @@ ls_status ls_fail(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
 /* ls_fail for a failed system call: appends ": " and the text of `error_number`. */
 ls_status ls_fail_errno(ls_status status, int error_number, const char *format, ...) LS_PRINTF(3, 4);
 
-/* Puts "prefix: " before this thread's sentence, for a caller that knows more (which file, which parameter). */
+/* Puts "prefix: " before this thread's sentence, for a caller that knows more (which file, which parameter); not twice. */
 ls_status ls_fail_within(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
 
 /* The status of this thread's last failure; LS_OK when nothing failed yet. */

@@ -92,6 +92,7 @@ ls_status ls_thread_start(ls_thread *thread, const char *name, void (*body)(void
     *record = (start_record){.body = body, .argument = argument, .context = *ls_context_here()};
     /* Before the thread exists: the starter's own trace may end before it has run. */
     ls_held_keep(record->context.trace);
+    record->context.deadline_ns = 0; /* of the starter's call, which the thread outlives */
     for (size_t i = 0; i + 1 < sizeof record->name && name[i]; i++) record->name[i] = name[i];
 
     /* Signals belong to the program's own threads. */

@@ -4,6 +4,8 @@
  * the program too. A backend that is named (`options`, LOCKSTEP_BACKEND) is taken or is an error, never replaced. */
 #include "group/group.h"
 
+#include "base/clock.h"
+#include "base/context.h"
 #include "base/environment.h"
 #include "group/backend/mpi/load.h"
 #include "group/hosts.h"
@@ -60,10 +62,13 @@ static ls_status choose_mpi(const ls_group_options *options, ls_group_options *f
 static ls_status choose_by_place(const ls_group_options *found, int hosts, const ls_backend **backend) {
     const int64_t timeout_ms = found->timeout_ms ? found->timeout_ms : GROUP_DEFAULT_TIMEOUT_MS;
     bool several = hosts > 1;
+    ls_status status = LS_OK;
+    const int64_t outer_ns = ls_context_limit(ls_deadline_after_ms(timeout_ms));
     if (hosts == 0 && found->store && !store_is_in_process(found->store))
-        LS_TRY(hosts_are_several(found->store, found->rank, found->world_size, timeout_ms, &several));
+        status = hosts_are_several(found->store, found->rank, found->world_size, timeout_ms, &several);
+    ls_context_limit(outer_ns);
     *backend = several ? &hosts_backend : &shm_backend;
-    return LS_OK;
+    return status;
 }
 
 ls_status group_choose(const ls_group_options *options, ls_group_options *found, const ls_backend **backend) {

@@ -202,7 +202,12 @@ ls_status group_open_backend(ls_group **group, const ls_group_options *options, 
     ls_group *opened = NULL;
     ls_status status = start_trace(&owns_trace);
     if (status == LS_OK && !(opened = group_create(options, backend))) status = LS_ERR_MEMORY;
-    if (opened && (status = open_counted(opened)) == LS_OK) {
+    if (opened) {
+        context->deadline_ns = ls_deadline_after_ms(opened->timeout_ms);
+        status = open_counted(opened);
+        context->deadline_ns = before.deadline_ns;
+    }
+    if (status == LS_OK) {
         opened->owns_trace = owns_trace;
         *group = opened;
         return LS_OK;

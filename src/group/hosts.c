@@ -73,9 +73,9 @@ static ls_status follow(ls_store *store, const char *prefix, const char own[HOST
     size_t bytes = 0;
     const size_t wanted = (size_t)world_size * sizeof *numbers;
     snprintf(key, sizeof key, "%s/place/%d", prefix, rank);
-    LS_TRY(ls_store_set(store, key, own, HOSTS_ID_BYTES));
+    ls_status status = ls_store_set(store, key, own, HOSTS_ID_BYTES);
     snprintf(key, sizeof key, "%s/hosts", prefix);
-    const ls_status status = ls_store_get(store, key, numbers, wanted, &bytes, ls_left_ms(deadline_ns));
+    if (status == LS_OK) status = ls_store_get(store, key, numbers, wanted, &bytes, ls_left_ms(deadline_ns));
     if (status != LS_OK) return ls_fail_within(status, "rank %d asks rank 0 which ranks share a host", rank);
     if (bytes == wanted) return LS_OK;
     return ls_fail(LS_ERR_MISMATCH, "rank %d counts %d ranks, rank 0 %zu; start all with one world size", rank,
@@ -105,12 +105,12 @@ ls_status hosts_are_several(ls_store *store, int rank, int world_size, int64_t t
     int count = 0;
     /* Each rank counts its own askings: the n-th of all ranks meet, and never read an earlier group's answer. */
     snprintf(key, sizeof key, "lockstep/hosts/asked/%d", rank);
-    LS_TRY(ls_store_add(store, key, 1, &asked));
+    ls_status status = ls_store_add(store, key, 1, &asked);
+    if (status != LS_OK) return ls_fail_within(status, "rank %d", rank);
     snprintf(prefix, sizeof prefix, "lockstep/hosts/%" PRId64, asked);
     int *host_of = ls_alloc_array((size_t)world_size, sizeof *host_of);
     if (!host_of) return LS_ERR_MEMORY;
-    const ls_status status =
-        hosts_find(store, prefix, rank, world_size, ls_deadline_after_ms(timeout_ms), host_of, &count);
+    status = hosts_find(store, prefix, rank, world_size, ls_deadline_after_ms(timeout_ms), host_of, &count);
     *several = count > 1;
     ls_free(host_of);
     return status;

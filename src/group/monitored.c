@@ -4,6 +4,7 @@
 #include "group/group.h"
 
 #include "base/clock.h"
+#include "base/context.h"
 #include "base/fault.h"
 
 #include <inttypes.h>
@@ -169,7 +170,9 @@ ls_status ls_group_monitored_barrier(ls_group *group, int64_t timeout_ms) {
                         .number = atomic_fetch_add_explicit(&group->monitored, 1, memory_order_relaxed) + 1,
                         .timeout_ms = timeout_ms,
                         .deadline_ns = ls_deadline_after_ms(timeout_ms)};
+    const int64_t outer_ns = ls_context_limit(here.deadline_ns);
     const ls_status status = group->rank == 0 ? lead(&here) : follow(&here);
+    ls_context_limit(outer_ns);
     /* Whoever waits elsewhere learns who is dead, and not that we gave up. */
     return status == LS_ERR_PEER_LOST ? group_lose(group, status) : status;
 }

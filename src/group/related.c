@@ -5,6 +5,8 @@
  * parent stays claimed until all is open: its other threads can post no agreement of their own between two of ours. */
 #include "group/group.h"
 
+#include "base/clock.h"
+#include "base/context.h"
 #include "base/digest.h"
 #include "base/fault.h"
 #include "base/memory.h"
@@ -27,7 +29,9 @@ static ls_status open_relative(ls_group *copy, ls_group *parent, const group_ori
     if ((size_t)length >= sizeof copy->prefix)
         return ls_fail(LS_ERR_STATE, "rank %d: a group made of a group, too many times over", parent->rank);
     ls_point("related.group.agreed");
+    const int64_t outer_ns = ls_context_limit(ls_deadline_after_ms(copy->timeout_ms));
     const ls_status status = group_open_state(copy, NULL, origin);
+    ls_context_limit(outer_ns);
     ls_point("related.group.open");
     return status == LS_ERR_PEER_LOST ? group_lose(parent, status) : status;
 }

@@ -12,6 +12,9 @@
 
 /* The wait that 0 asks for. */
 #define STORE_DEFAULT_TIMEOUT_MS (INT64_C(30) * 60 * 1000)
+/* What a call without a limit of its own has at the least: far more than a server takes that runs. Of one that has not
+ * answered the last call, none is waited for that long again. */
+#define STORE_SHORTEST_LIMIT_MS 2000
 
 typedef enum store_operation {
     STORE_SET = 1,
@@ -65,7 +68,8 @@ typedef struct store_backend {
 struct ls_store {
     const store_backend *backend;
     _Atomic int holders;
-    pid_t owner; /* the process that opened it: a forked child is told */
+    atomic_bool is_silent; /* the last call without a limit of its own was not answered; relaxed, since it is a hint */
+    pid_t owner;           /* the process that opened it: a forked child is told */
     bool is_in_process;
     bool is_private; /* nobody but this user, on this host, can read it: secrets may travel through it */
     const store_credentials *credentials; /* what its connections prove; NULL: there is nothing to prove */

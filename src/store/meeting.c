@@ -18,6 +18,7 @@
 #include "store/tcp.h"
 
 #include "base/clock.h"
+#include "base/context.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/wait.h"
@@ -73,16 +74,17 @@ static ls_status pronounce(const meeting *self, ls_status status) {
 }
 
 /* "rank 2, rank 5": who has not come. */
-static void describe_missing(const meeting *self, char *text, size_t bytes) {
+static ls_status describe_missing(const meeting *self, char *text, size_t bytes) {
     size_t used = 0;
     text[0] = '\0';
     for (int rank = 0; rank < self->found->world_size && used < bytes; rank++) {
         char key[LS_STORE_KEY_BYTES];
         bool is_there = false;
         snprintf(key, sizeof key, KEYS "opened/%d", rank);
-        if (ls_store_check(self->store, key, &is_there) != LS_OK) return;
+        LS_TRY(ls_store_check(self->store, key, &is_there));
         if (!is_there) used += (size_t)snprintf(text + used, bytes - used, "%srank %d", used ? ", " : "", rank);
     }
+    return LS_OK;
 }
 
 static ls_status await_verdict(const meeting *self) {
@@ -93,7 +95,9 @@ static ls_status await_verdict(const meeting *self) {
     const ls_status status =
         ls_store_get(self->store, key, &verdict, sizeof verdict, &bytes, ls_left_ms(self->deadline_ns));
     if (status == LS_ERR_TIMEOUT) {
-        describe_missing(self, missing, sizeof missing);
+        const ls_status asked = describe_missing(self, missing, sizeof missing);
+        if (asked != LS_OK)
+            return ls_fail_within(asked, "rank %d", self->found->rank); /* the store is stopped, or gone */
         return pronounce(self, ls_fail(status,
                                        "rank %d: the ranks did not meet within %" PRId64
                                        " ms; missing: %s; see whether they were started and what they said last",
@@ -237,6 +241,7 @@ ls_status store_rendezvous_meet(const store_rendezvous *found, int64_t timeout_m
                                      .timeout_ms = timeout_ms};
     meeting self = {.found = found, .deadline_ns = endpoint.deadline_ns, .timeout_ms = timeout_ms};
     identify(self.identity);
+    const int64_t outer_ns = ls_context_limit(endpoint.deadline_ns);
     ls_error outcome;
     ls_status status = LS_OK;
     do { /* LS_ERR_ABORTED: rank 0 has closed that server, and opens another */
@@ -250,6 +255,7 @@ ls_status store_rendezvous_meet(const store_rendezvous *found, int64_t timeout_m
             ls_error_raise(&outcome);
         }
     } while (status == LS_ERR_ABORTED && found->rank != 0 && !found->asks_pmix);
+    ls_context_limit(outer_ns);
     explicit_bzero(&credentials, sizeof credentials);
     *store = self.store;
     return status;

@@ -100,12 +100,26 @@ static const char *speaker(char *text, size_t bytes) {
     return text;
 }
 
+/* For calls that take no limit of the caller's: that of what the thread is about to do. A moment at the least, so that
+ * who has failed by it can say so and clean up. */
+static int64_t default_limit_ms(const ls_store *store) {
+    const int64_t deadline_ns = ls_context_here()->deadline_ns;
+    if (deadline_ns == 0) return STORE_DEFAULT_TIMEOUT_MS;
+    const bool is_silent = atomic_load_explicit(&store->is_silent, memory_order_relaxed);
+    const int64_t left_ms = (deadline_ns - ls_now_ns()) / LS_NS_PER_MS,
+                  least_ms = is_silent ? 1 : STORE_SHORTEST_LIMIT_MS;
+    if (left_ms < least_ms) return least_ms;
+    return left_ms < STORE_DEFAULT_TIMEOUT_MS ? left_ms : STORE_DEFAULT_TIMEOUT_MS;
+}
+
 static ls_status call(ls_store *store, const store_request *request, store_reply *reply, int64_t timeout_ms) {
     LS_TRY(check(store, request));
     /* Zero in an options struct is the default; a caller who wants a look only has ls_store_check. */
-    if (timeout_ms == 0) timeout_ms = STORE_DEFAULT_TIMEOUT_MS;
+    const bool has_limit = timeout_ms != 0;
+    if (!has_limit) timeout_ms = default_limit_ms(store);
     /* A deadline rather than a time: a backend may wait in several steps. */
     const ls_status status = store->backend->call(store, request, reply, ls_deadline_after_ms(timeout_ms));
+    if (!has_limit) atomic_store_explicit(&store->is_silent, status == LS_ERR_TIMEOUT, memory_order_relaxed);
     if (status != LS_ERR_TIMEOUT) return status;
     char rank[24];
     /* Two ways to run out of time: the key was not set, or nobody answered. */
@@ -117,7 +131,7 @@ static ls_status call(ls_store *store, const store_request *request, store_reply
                    timeout_ms);
 }
 
-/* Calls that wait for no key take no limit of the caller's: the default is there for a server that is stopped. */
+/* Calls that wait for no key take no limit: the default is there for a server that is stopped. */
 ls_status ls_store_set(ls_store *store, const char *key, const void *value, size_t bytes) {
     const store_request request = {.operation = STORE_SET, .key = key, .value = value, .bytes = bytes};
     store_reply reply = {0};

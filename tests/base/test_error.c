@@ -74,6 +74,9 @@ static void a_caller_adds_what_it_knows_and_the_cause_stays(void **state) {
     assert_string_equal(ls_last_error(), "cannot write \"file\": No space left on device");
     assert_int_equal(ls_fail_within(LS_ERR_IO, "rank %d", 3), LS_ERR_IO);
     assert_string_equal(ls_last_error(), "rank 3: cannot write \"file\": No space left on device");
+    assert_int_equal(ls_fail_within(LS_ERR_TIMEOUT, "rank %d", 3), LS_ERR_TIMEOUT); /* said already */
+    assert_int_equal(ls_last_status(), LS_ERR_TIMEOUT);
+    assert_string_equal(ls_last_error(), "rank 3: cannot write \"file\": No space left on device");
     ls_fail(LS_ERR_STATE, "again: %s", ls_last_error()); /* the old sentence may be a part of the new one */
     assert_string_equal(ls_last_error(), "again: rank 3: cannot write \"file\": No space left on device");
 }

@@ -75,6 +75,29 @@ static void rank_0_may_end_when_its_own_part_is_done(void **state) {
     }
 }
 
+/* A store that is stopped with it holds the others up no longer than their own limit, and a moment for their last words. */
+static void while_rank_0_is_stopped_the_others_end_at_their_limit(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {{"open", ""},
+                                           {"open", "LOCKSTEP_BACKEND=shm"},
+                                           {"duplicate", "LOCKSTEP_BACKEND=shm"},
+                                           {"alloc", "LOCKSTEP_BACKEND=shm"},
+                                           {"barrier", "LOCKSTEP_BACKEND=shm"},
+                                           {"open", "LOCKSTEP_BACKEND=tcp"},
+                                           {"duplicate", "LOCKSTEP_BACKEND=tcp"}};
+    job stopped = {.count = 0}, others = {.count = 0};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int port = free_port();
+        for (int rank = 0; rank < 3; rank++)
+            job_start_rank(rank == 0 ? &stopped : &others, rank, 3, "127.0.0.1", port, cases[i][1],
+                           (const char *[]){LS_TEST_BIN_DIR "/worker_stopped", cases[i][0], NULL});
+    }
+    job_finish(&others);
+    for (int i = 0; i < stopped.count; i++) kill(stopped.ranks[i].pid, SIGKILL);
+    job_finish(&stopped);
+    assert_job(&others, 3, "LS_ERR_TIMEOUT: rank ");
+}
+
 /* torchrun's agent listens on MASTER_PORT itself: twice at once, with one run id. */
 static void beside_torchruns_agent_another_port_is_found(void **state) {
     (void)state;
@@ -249,6 +272,7 @@ int main(void) {
         cmocka_unit_test(two_groups_at_a_time_share_the_server),
         cmocka_unit_test(jobs_side_by_side_do_not_meet),
         cmocka_unit_test(rank_0_may_end_when_its_own_part_is_done),
+        cmocka_unit_test(while_rank_0_is_stopped_the_others_end_at_their_limit),
         cmocka_unit_test(beside_torchruns_agent_another_port_is_found),
         cmocka_unit_test(wrong_variables_are_named_with_their_values),
         cmocka_unit_test(different_world_sizes_are_named_on_all_ranks),

@@ -7,6 +7,7 @@
 #include "group/backend/nccl/state.h"
 
 #include "base/clock.h"
+#include "base/context.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -94,10 +95,13 @@ void nccl_leave(void *state, const ls_error *why) {
         gethostname(host, sizeof host - 1);
         snprintf(notice.why.text, sizeof notice.why.text, "rank %d (%s, process %d)", nccl->rank, host, (int)getpid());
     }
+    /* The store may be stopped: who leaves does not wait for it. */
+    const int64_t outer_ns = ls_context_limit(ls_now_ns());
     if (nccl->store) {
         post_notice(nccl, &notice);
         clear_keys(nccl);
     }
+    ls_context_limit(outer_ns);
     ls_error_raise(&last);
 }
 
@@ -136,7 +140,10 @@ int nccl_list_missing(nccl_group *nccl, uint64_t number, char *text, size_t byte
 static void look(nccl_group *nccl, const backend_op *op, int64_t now_ns) {
     if (!nccl->store || now_ns - op->start_ns < LOOK_NS || now_ns - nccl->looked_ns < LOOK_NS) return;
     nccl->looked_ns = now_ns;
+    /* A store that is stopped holds up the operation's own limit only a little. */
+    const int64_t outer_ns = ls_context_limit(now_ns);
     if (nccl->told != op->number) nccl_tell(nccl, op->number);
+    ls_context_limit(outer_ns);
     const ls_status status = nccl_read_notice(nccl);
     if (status != LS_OK && status != LS_END) ls_error_capture(&nccl->store_failure, status);
 }

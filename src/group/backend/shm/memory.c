@@ -3,6 +3,7 @@
 #include "group/backend/shm/shm.h"
 
 #include "base/clock.h"
+#include "base/context.h"
 #include "base/fault.h"
 #include "base/memory.h"
 #include "group/group.h"
@@ -28,7 +29,9 @@ static ls_status share(shm_group *shm, shm_memory *memory) {
                            .examine = shm_examine_all,
                            .argument = shm,
                            .segment = &memory->segment};
+    const int64_t outer_ns = ls_context_limit(sharing.deadline_ns);
     const ls_status status = shm_share(&sharing);
+    ls_context_limit(outer_ns);
     /* Some ranks may hold the memory for theirs: then the ranks are no longer in step. */
     if (status != LS_OK && sharing.has_met) group_lose(shm->group, status);
     return status;

@@ -381,11 +381,13 @@ ls_status tcp_meet(tcp_group *tcp, const backend_place *place) {
     if (status == LS_OK) status = fetch_credentials(meeting);
     if (status == LS_OK) status = exchange(meeting);
     if (status == LS_OK) status = connect_all(meeting);
+    ls_error outcome; /* what clean-up meets matters less */
+    ls_error_capture(&outcome, status);
     if (status == LS_OK)
         tcp_cards_forget_failure(place);
     else
         tcp_cards_withdraw(place, status);
     sweep(meeting);
     dissolve(meeting);
-    return status;
+    return ls_error_raise(&outcome);
 }
