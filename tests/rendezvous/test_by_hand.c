@@ -238,30 +238,39 @@ static void a_rank_with_another_secret_stays_out(void **state) {
 
 /* --- deaths ------------------------------------------------------------------------------------------------------- */
 
+/* Each of three ranks in turn, over a backend that is named, or ("") over the one that they find. */
+static void kill_each_at(const char *backend, const char *point) {
+    for (int killed = 0; killed < 3; killed++) {
+        job self = {.count = 0};
+        char more[160], name[32];
+        snprintf(more, sizeof more, "LOCKSTEP_BACKEND=%s LOCKSTEP_TEST_KILL=%s:%d:1", backend, point, killed);
+        snprintf(name, sizeof name, "rank %d", killed);
+        /* Of a server that is gone before they found it the others know as little as of one that never was. */
+        const bool is_early = killed == 0 && strncmp(point, "rendezvous.", 11) == 0 && !strstr(point, "met");
+        start_ranks(&self, 3, "127.0.0.1", free_port(), is_early ? "1 2000" : "", more);
+        job_finish(&self);
+        for (int process = 0; process < 3; process++) {
+            const bool is_killed = 2 - process == killed;
+            const job_process *each = &self.ranks[process];
+            if (is_killed ? each->exit_code == 128 + SIGKILL
+                          : each->exit_code == 3 && strstr(each->text, name) && each->seconds < 20)
+                continue;
+            job_print(&self);
+            fail_msg("rank %d was to be killed at %s", killed, point);
+        }
+    }
+}
+
 static void a_rank_killed_at_any_step_is_named_by_the_others(void **state) {
     (void)state;
-    static const char *const points[] = {"rendezvous.connected", "rendezvous.checked",  "rendezvous.arrived",
-                                         "rendezvous.met",       "shm.share.published", "shm.share.mapped"};
-    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++)
-        for (int killed = 0; killed < 3; killed++) {
-            job self = {.count = 0};
-            char more[128], name[32];
-            snprintf(more, sizeof more, "LOCKSTEP_TEST_KILL=%s:%d:1", points[i], killed);
-            snprintf(name, sizeof name, "rank %d", killed);
-            /* Of a server that is gone before they found it the others know as little as of one that never was. */
-            const bool is_early = killed == 0 && i < 3;
-            start_ranks(&self, 3, "127.0.0.1", free_port(), is_early ? "1 2000" : "", more);
-            job_finish(&self);
-            for (int process = 0; process < 3; process++) {
-                const bool is_killed = 2 - process == killed;
-                const job_process *each = &self.ranks[process];
-                if (is_killed ? each->exit_code == 128 + SIGKILL
-                              : each->exit_code == 3 && strstr(each->text, name) && each->seconds < 20)
-                    continue;
-                job_print(&self);
-                fail_msg("rank %d was to be killed at %s", killed, points[i]);
-            }
-        }
+    static const char *const met_by_all[] = {"rendezvous.connected", "rendezvous.checked", "rendezvous.arrived",
+                                             "rendezvous.met"},
+                             *const over_shm[] = {"shm.share.published", "shm.share.mapped"},
+                             *const over_tcp[] = {"tcp.meeting.published", "tcp.meeting.listed",
+                                                  "tcp.meeting.connected", "tcp.meeting.met"};
+    for (int i = 0; i < 4; i++) kill_each_at("", met_by_all[i]);
+    for (int i = 0; i < 2; i++) kill_each_at("", over_shm[i]);
+    for (int i = 0; i < 4; i++) kill_each_at("tcp", over_tcp[i]);
 }
 
 int main(void) {
