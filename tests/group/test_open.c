@@ -7,7 +7,7 @@
 #include "base/context.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "group/backend.h"
+#include "group/group.h"
 #include "group/points.h"
 
 #include <stdlib.h>
@@ -128,6 +128,43 @@ static void wrong_calls_are_refused_and_cost_nothing(void **state) {
     assert_ok(ls_group_all_reduce(group, NULL, 0, LS_F32, LS_SUM, NULL));
     assert_ok(ls_group_all_reduce(group, data, 4, LS_F32, LS_SUM, NULL));
     ls_group_close(&group);
+}
+
+/* --- backends --------------------------------------------------------------------------------------------------------- */
+
+typedef struct choice {
+    const char *option, *variable;
+    const ls_backend *chosen;
+} choice;
+
+static void open_by_choice(const ls_rank *rank) {
+    const choice *made = rank->argument;
+    ls_group *group = NULL;
+    ls_group_options options = rank_options(rank);
+    options.backend = made->option;
+    assert_ok(ls_group_open(&group, &options));
+    assert_ptr_equal(group->backend, made->chosen);
+    assert_ok(ls_group_barrier(group, NULL));
+    ls_group_close(&group);
+}
+
+static void a_backend_is_named_by_the_option_else_by_the_environment(void **state) {
+    (void)state;
+    static const choice choices[] = {{NULL, NULL, &shm_backend},
+                                     {NULL, "tcp", &hosts_backend},
+                                     {"shm", "tcp", &shm_backend},
+                                     {"tcp", "shm", &hosts_backend},
+                                     {"tcp", "no backend", &hosts_backend}};
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        choice made = choices[i];
+        setenv("LOCKSTEP_BACKEND", made.variable ? made.variable : "", 1);
+        run_ranks(2, open_by_choice, &made);
+    }
+    unsetenv("LOCKSTEP_BACKEND");
+    ls_group *group = NULL;
+    assert_int_equal(ls_group_open(&group, &(ls_group_options){.backend = "carrier pigeon"}), LS_ERR_ARGUMENT);
+    assert_error_says("the option backend is \"carrier pigeon\"; the backends are \"shm\", \"tcp\"");
+    assert_null(group);
 }
 
 /* --- many ranks ------------------------------------------------------------------------------------------------------- */
@@ -401,6 +438,7 @@ int main(void) {
                                         clear_environment),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(wrong_calls_are_refused_and_cost_nothing),
+        cmocka_unit_test(a_backend_is_named_by_the_option_else_by_the_environment),
         cmocka_unit_test(a_hundred_openings_leave_the_keys_as_they_were),
         cmocka_unit_test(a_thousand_groups_leave_nothing),
         cmocka_unit_test(a_steady_state_allocates_nothing),
