@@ -36,7 +36,8 @@ static long read_note(const tcp_note *note, const char *text, size_t bytes, char
     tcp_note read;
     memset(frame, 'x', sizeof frame);
     memcpy(frame, note, sizeof *note);
-    memcpy(frame + sizeof *note, text, strlen(text));
+    const size_t length = strlen(text);
+    memcpy(frame + sizeof *note, text, length);
     return tcp_note_read(frame, bytes, &read, found);
 }
 

@@ -1,6 +1,7 @@
 /* test_tcp_impostors.c: who has passed for a rank at the door, and then fails at TLS: it is turned away with a word in the log, and
  * the ranks meet all the same. */
 #include "group/tcp_strangers.h"
+#include "support/said.h"
 
 #include "group/backend/tcp/tls.h"
 
@@ -30,25 +31,6 @@ static void prove(int socket, const store_credentials *credentials, store_prover
     while ((status = store_prover_step(prover, socket, credentials, 1, TCP_CONTROL)) == LS_END)
         assert_true(has_something_to_read(socket));
     assert_ok(status);
-}
-
-/* What stands on standard error meanwhile, at the level that users have. */
-static void catch_log(int kept[2]) {
-    int ends[2];
-    assert_int_equal(pipe(ends), 0);
-    kept[0] = dup(STDERR_FILENO);
-    kept[1] = ends[0];
-    assert_int_equal(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
-    close(ends[1]);
-}
-
-static void release_log(const int kept[2], char *text, size_t bytes) {
-    dup2(kept[0], STDERR_FILENO);
-    close(kept[0]);
-    size_t used = 0;
-    for (ssize_t part = 0; (part = read(kept[1], text + used, bytes - 1 - used)) > 0;) used += (size_t)part;
-    text[used] = '\0';
-    close(kept[1]);
 }
 
 static void come_after_an_impostor(const ls_rank *rank) {

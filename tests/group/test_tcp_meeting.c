@@ -2,6 +2,7 @@
  * elsewhere. */
 #include "group/tcp_strangers.h"
 #include "support/faults.h"
+#include "support/said.h"
 
 #include "base/error.h"
 #include "store/prove.h"
@@ -146,10 +147,12 @@ static int allow_crowds(void **state) {
 
 /* Rank 1 lets strangers go before it. Rank 0 waits for its connections meanwhile, since its card is there. */
 static void come_after_strangers(const ls_rank *rank) {
-    int silent[SILENT_ONES];
+    int silent[SILENT_ONES], kept[2];
+    char log[4096];
     const int64_t start_ns = ls_now_ns();
     if (rank->rank == 1) {
         const tcp_card card = hand_in_card(rank->store);
+        catch_log(kept);
         const int before = ls_count_entries("/proc/self/fd");
         for (int i = 0; i < SILENT_ONES; i++) silent[i] = knock(&card);
         /* However many come, few are let in at a time. */
@@ -157,6 +160,9 @@ static void come_after_strangers(const ls_rank *rank) {
                         SILENT_ONES + TCP_MOST_STRANGERS + 2 * TCP_CHANNELS);
         babble(&card);
         pretend(&card);
+        release_log(kept, log, sizeof log);
+        assert_non_null(strstr(log, " connected and was turned away: "));
+        assert_ptr_equal(strchr(log, '\n'), log + strlen(log) - 1); /* of all of them one line */
     }
     ls_group *group = open_tcp(rank);
     int64_t value = 1;

@@ -1,5 +1,6 @@
 /* The store over TCP: addresses of all kinds, ports, ranks that are gone, thousands of clients. */
 #include "store/over_tcp.h"
+#include "support/said.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -303,7 +304,7 @@ static void a_forked_child_holds_neither_port_nor_socket(void **state) {
 
 /* --- many --------------------------------------------------------------------------------------------------------- */
 
-enum { MANY = 4000, DESCRIPTORS = 2 * MANY + 1000, THREADS = 4 };
+enum { MANY = 4000, DESCRIPTORS = 2 * MANY + 1000, THREADS = 250 };
 
 typedef struct crowd {
     int port, first, count;
@@ -324,7 +325,10 @@ static void serve_crowd(int count) {
     ls_store **stores = ls_alloc_array((size_t)count, sizeof(ls_store *)), *server = serve("127.0.0.1");
     ls_thread threads[THREADS] = {0};
     crowd crowds[THREADS];
+    int kept[2];
+    char log[1024];
     const int64_t begin_ns = ls_now_ns();
+    catch_log(kept);
     for (int i = 0; i < THREADS; i++) {
         crowds[i] = (crowd){.port = ls_store_port(server), .first = i, .count = count, .stores = stores};
         assert_ok(ls_thread_start(&threads[i], "crowd", join_crowd, &crowds[i]));
@@ -334,6 +338,8 @@ static void serve_crowd(int count) {
         assert_int_equal(crowds[i].status, LS_OK);
     }
     int64_t sum = 0;
+    release_log(kept, log, sizeof log);
+    assert_string_equal(log, ""); /* of many there is no more to say than of one */
     assert_ok(ls_store_add(server, "sum", 0, &sum));
     assert_int_equal(sum, count);
     print_message("%d clients in %.3f s\n", count, (double)(ls_now_ns() - begin_ns) / 1e9);
