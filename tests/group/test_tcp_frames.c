@@ -36,8 +36,7 @@ static long read_note(const tcp_note *note, const char *text, size_t bytes, char
     tcp_note read;
     memset(frame, 'x', sizeof frame);
     memcpy(frame, note, sizeof *note);
-    const size_t length = strlen(text);
-    memcpy(frame + sizeof *note, text, length);
+    snprintf(frame + sizeof *note, sizeof frame - sizeof *note, "%s", text);
     return tcp_note_read(frame, bytes, &read, found);
 }
 
