@@ -118,6 +118,32 @@ static void a_lost_group_writes_its_failure(void **state) {
     remove_files();
 }
 
+/* Messages have no number, and are written with those that are not complete. */
+static void wait_for_a_message(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    int64_t value = 0;
+    ls_work *work = NULL;
+    if (rank->rank == 0) assert_ok(ls_group_receive(group, &value, 1, LS_I64, 1, 5, NULL, &work));
+    assert_ok(ls_group_barrier(group, NULL));
+    if (rank->rank == 1) ls_group_abort(group, "enough");
+    if (rank->rank == 0) assert_int_equal(ls_work_wait(work, 0), LS_ERR_ABORTED);
+    ls_work_close(&work);
+    ls_group_close(&group);
+}
+
+static void a_message_that_hangs_is_written_too(void **state) {
+    (void)state;
+    run_ranks(2, wait_for_a_message, NULL);
+    char *text = read_file(0);
+    const char *message = strstr(text, "\"collective_seq_id\":0,\"is_p2p\":true,"
+                                       "\"profiling_name\":\"receive of 1 i64 from rank 1 with tag 5\"");
+    assert_non_null(message);
+    assert_non_null(strstr(message, "\"state\":\"started\""));
+    assert_non_null(strstr(text, "\"collective_seq_id\":1,\"is_p2p\":false,\"profiling_name\":\"barrier\""));
+    ls_free(text);
+    remove_files();
+}
+
 static void close_in_peace(const ls_rank *rank) {
     ls_group *group = open_rank(rank);
     assert_ok(ls_group_barrier(group, NULL));
@@ -134,6 +160,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_signal_writes_where_each_rank_is),
         cmocka_unit_test(a_lost_group_writes_its_failure),
+        cmocka_unit_test(a_message_that_hangs_is_written_too),
         cmocka_unit_test(a_group_that_ends_well_writes_nothing),
     };
     if (!mkdtemp(folder)) return 1;

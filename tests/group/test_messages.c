@@ -268,8 +268,10 @@ static void send_and_leave(const ls_rank *rank) {
     ls_group *group = NULL;
     const ls_group_options options = rank_options(rank);
     int64_t value = rank->rank == 0 ? 42 : 0;
-    if (rank->rank == 1) late.examine = examine_late;
-    meeting_place = rank->store;
+    if (rank->rank == 1) {
+        late.examine = examine_late;
+        meeting_place = rank->store;
+    }
     assert_ok(group_open_backend(&group, &options, &late));
     if (rank->rank == 0) ls_at_point(over->offered, 0, 1, await_look, rank->store);
     assert_ok(rank->rank == 0 ? ls_group_send(group, &value, 1, LS_I64, 1, 0, NULL)

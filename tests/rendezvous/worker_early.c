@@ -22,8 +22,6 @@ static void nap(void *argument) {
 static ls_status sum_without_rank_0(ls_group *group) {
     ls_group *others = NULL;
     float sum = 1;
-    /* All have agreed to make it: what is left is between its ranks. */
-    ls_at_point("related.group.agreed", 2, 1, nap, NULL);
     ls_status status = ls_group_subgroup(&others, group, (const int[]){1, 2}, 2);
     if (status == LS_OK && ls_group_is_member(others))
         status = ls_group_all_reduce(others, &sum, 1, LS_F32, LS_SUM, NULL);
@@ -31,17 +29,13 @@ static ls_status sum_without_rank_0(ls_group *group) {
     return status;
 }
 
-static ls_status meet_in_a_barrier(ls_group *group) {
-    /* It has come, and not heard yet that all have. */
-    ls_at_point("monitored.barrier.come", 2, 1, nap, NULL);
-    return ls_group_monitored_barrier(group, 20000);
-}
-
 int main(int argc, char **argv) {
     const bool is_barrier = argc > 1 && strcmp(argv[1], "barrier") == 0;
     ls_group *group = NULL;
+    /* Rank 2 has come, and not heard yet that all have; or all have agreed, and what is left is between the group's ranks. */
+    ls_at_point(is_barrier ? "monitored.barrier.come" : "related.group.agreed", 2, 1, nap, NULL);
     ls_status status = ls_group_open(&group, NULL);
-    if (status == LS_OK) status = is_barrier ? meet_in_a_barrier(group) : sum_without_rank_0(group);
+    if (status == LS_OK) status = is_barrier ? ls_group_monitored_barrier(group, 20000) : sum_without_rank_0(group);
     printf("%s: %s\n", ls_status_name(status), status == LS_OK ? "done" : ls_last_error());
     ls_group_close(&group);
     return status == LS_OK ? 0 : 3;

@@ -23,6 +23,26 @@ for field in record_id collective_seq_id profiling_name input_sizes input_dtypes
     grep -q "\"$field\"" "$folder"/flight/flight-0-*.json || fail "no field $field"
 done
 
+# A rank that was asked by a signal where it is, and is in no operation; a message that hangs; a group in which nothing does.
+mkdir "$folder/asked"
+write() { # RANK GROUP ENTRIES
+    echo "{\"world_size\": 3, \"failure\": \"\", \"entries\": [$3]}" > "$folder/asked/flight-$1-$2.json"
+}
+entry() { # NUMBER STATE NAME [IS_P2P]
+    echo "{\"collective_seq_id\": $1, \"state\": \"$2\", \"profiling_name\": \"$3\", \"is_p2p\": ${4:-false}}"
+}
+begun=$(entry 1 completed barrier)
+hung=$(entry 2 started 'all-reduce of 7 f32 sum')
+write 0 one "$begun, $hung, $(entry 0 started 'receive of 1 i64 from rank 2 with tag 3' true)"
+write 1 one "$begun, $(entry 0 scheduled 'all-reduce of 7 f32 sum')"
+write 2 one "$begun, $hung, $(entry 0 completed 'send of 1 i64 to rank 0 with tag 4' true)"
+for rank in 0 1 2; do write $rank two "$begun"; done
+"$build/bin/lockstep" doctor --flight "$folder/asked" > "$folder/said" 2>&1 || fail "the doctor failed"
+printf '%s\n' 'group one of 3 ranks: stuck in operation 2, all-reduce of 7 f32 sum' '  waiting in it: rank 0, 2' \
+    '  has not come to it: rank 1' '  rank 0 waits in receive of 1 i64 from rank 2 with tag 3' \
+    'group two of 3 ranks: nothing is under way; all have completed operation 1' > "$folder/expected"
+cmp -s "$folder/said" "$folder/expected" || fail "the doctor says something else"
+
 "$build/bin/lockstep" doctor --flight "$folder/none" > "$folder/said" 2>&1 && fail "a folder that is not there is fine"
 has 'cannot open the folder'
 mkdir "$folder/empty"
