@@ -159,14 +159,17 @@ static int run_waits(void) {
 
 /* --- forks ----------------------------------------------------------------------------------------------------------- */
 
-/* Descriptors of segments (memfd) and processes (pidfd). */
+/* Descriptors of segments (memfd), processes (pidfd), connections (socket, eventpoll, eventfd); not the launcher's door, which is
+ * the program's to hand on. */
 static int count_our_descriptors(void) {
+    static const char *const ours[] = {"memfd:lockstep", "pidfd", "socket:", "eventpoll", "eventfd"};
+    const char *door = getenv("LOCKSTEP_STORE_FD");
     int count = 0;
     for (int descriptor = 0; descriptor < 256; descriptor++) {
         char link[64], target[128] = "";
         snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-        if (readlink(link, target, sizeof target - 1) < 0) continue;
-        count += strstr(target, "memfd:lockstep") || strstr(target, "pidfd");
+        if (readlink(link, target, sizeof target - 1) < 0 || (door && descriptor == atoi(door))) continue;
+        for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) count += strstr(target, ours[i]) != NULL;
     }
     return count;
 }
