@@ -56,6 +56,15 @@ static void what_there_is_not_has_no_kernel(void **state) {
     assert_null(reduce_kernel_for(LS_F32, (ls_op)-1));
 }
 
+static void every_op_has_its_name(void **state) {
+    (void)state;
+    static const char *const names[LS_OP_COUNT] = {"sum",     "max",     "bitwise or",  "min",
+                                                   "product", "average", "bitwise and", "bitwise xor"};
+    for (int op = 0; op < LS_OP_COUNT; op++) assert_string_equal(ls_op_name((ls_op)op), names[op]);
+    assert_string_equal(ls_op_name(LS_OP_COUNT), "unknown op");
+    assert_string_equal(ls_op_name((ls_op)-1), "unknown op");
+}
+
 static void a_round_over_messages_begins_with_the_first(void **state) {
     (void)state;
     ls_work first = {0}, second = {0};
@@ -170,6 +179,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kind_says_what_a_call_is),
         cmocka_unit_test(what_there_is_not_has_no_kernel),
+        cmocka_unit_test(every_op_has_its_name),
         cmocka_unit_test(a_round_over_messages_begins_with_the_first),
         cmocka_unit_test(both_calls_are_named_the_lower_rank_first),
         cmocka_unit_test(a_rank_that_is_ahead_is_named_with_its_number),

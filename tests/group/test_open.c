@@ -37,6 +37,7 @@ static void without_an_environment_a_program_is_a_world_of_one(void **state) {
     assert_int_equal(ls_group_rank(group), 0);
     assert_int_equal(ls_group_world_size(group), 1);
     assert_int_equal(ls_context_here()->rank, 0);
+    assert_int_equal(group->timeout_ms, 30 * 60 * 1000);
     assert_ok(ls_group_duplicate(&copy, group));
     assert_ok(ls_group_alloc(copy, 5000, &memory));
     assert_int_equal((uintptr_t)memory % 4096, 0);
