@@ -23,6 +23,12 @@ ranks "1 1 2 2" sh -c "trap '' XFSZ; [ \$RANK != 2 ] || ulimit -f 4096; exec '$2
 finish 55
 for rank in 0 1 2 3; do says $rank '^alloc: rank 2: cannot .*: File too large'; done
 
+# Nor can such a rank open: all hear of it, those as well that share no memory, and what they leave in the store does not grow.
+ranks "1 1 2 2 3" sh -c "trap '' XFSZ; [ \$RANK != 2 ] || ulimit -f 4; exec '$2/tests/worker_refused' 29514"
+finish 55
+for rank in 0 1 2 3 4; do says $rank '^open: rank 2: cannot .*: File too large'; done
+says 0 '^keys: +0$'
+
 # A rank whose other thread is allocating posts nothing, so that no other rank notices.
 ranks "1 1 2" "$2/tests/worker_claims" 20
 finish 55
