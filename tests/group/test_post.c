@@ -150,14 +150,15 @@ static void await_sleep(const ls_group *group) {
     while (!atomic_load(&group->progress_sleeps)) {}
 }
 
-#define TRIES 20
+#define HOPELESS_NS (30 * LS_NS_PER_S)
+#define LEAST_TRIES 30
 
-/* A good part of the tries is in time: a busy machine takes its own now and then, as long as it is busy, and what looks late may
+/* A part of the tries is in time: a busy machine takes its own now and then, as long as it is busy, and what looks late may
  * look at the right moment. */
 static void assert_soon(int64_t (*time_once)(ls_group *group)) {
     ls_group *group = open_shared();
-    const int64_t hopeless_ns = ls_now_ns() + 10 * LS_NS_PER_S;
-    for (int tries = 0, quick = 0; tries < TRIES / 2 || quick < tries / 3; tries++) {
+    const int64_t hopeless_ns = ls_now_ns() + HOPELESS_NS;
+    for (int tries = 0, quick = 0; tries < LEAST_TRIES || quick < tries / 5; tries++) {
         quick += time_once(group) < LS_NS_PER_MS;
         assert_true(ls_now_ns() < hopeless_ns);
     }
@@ -230,8 +231,9 @@ static void the_progress_thread_sleeps_at_once_when_it_has_helped(void **state) 
 static void the_progress_thread_looks_a_while_where_it_has_not_helped(void **state) {
     (void)state;
     ls_group *group = open_shared();
-    int looks = 0;
-    for (int i = 0; i < TRIES; i++) {
+    const int64_t hopeless_ns = ls_now_ns() + HOPELESS_NS;
+    for (bool looks = false; !looks;) {
+        assert_true(ls_now_ns() < hopeless_ns);
         ls_work *work = post_held(group);
         while (!work_is_complete(work)) {}
         end(work);
@@ -239,35 +241,32 @@ static void the_progress_thread_looks_a_while_where_it_has_not_helped(void **sta
         const int64_t start_ns = ls_now_ns();
         end(post_held(group));
         ls_sleep_until(start_ns + LS_NS_PER_MS);
-        looks += !atomic_load(&group->progress_sleeps);
+        looks = !atomic_load(&group->progress_sleeps);
     }
-    assert_true(looks > 0);
     ls_group_close(&group);
 }
 
 static void a_queue_that_others_keep_driving_is_left_to_them(void **state) {
     (void)state;
     ls_group *group = open_shared();
-    uint32_t fewest_wakes = UINT32_MAX;
-    int left_alone = 0;
-    for (int i = 0; i < TRIES / 4; i++) {
+    const int64_t hopeless_ns = ls_now_ns() + HOPELESS_NS;
+    bool was_left_alone = false, was_not_woken = false;
+    while (!was_left_alone || !was_not_woken) {
+        assert_true(ls_now_ns() < hopeless_ns);
         /* An operation that lasts, and is polled. */
         atomic_store(&polls_of_progress, 0);
         ls_work *work = post_held(group);
         atomic_store(&is_held, true);
         for (const int64_t until_ns = ls_now_ns() + 12 * LS_NS_PER_MS; ls_now_ns() < until_ns;)
             assert_false(ls_work_is_complete(work));
-        left_alone += atomic_load(&polls_of_progress) == 0;
+        if (atomic_load(&polls_of_progress) == 0) was_left_alone = true;
         atomic_store(&is_held, false);
         end(work);
         /* Short ones, each waited for: it does not sleep, or each post would have to wake it. */
         const uint32_t before = atomic_load(&group->posted);
         drive_for(group, 12 * LS_NS_PER_MS);
-        const uint32_t wakes = atomic_load(&group->posted) - before;
-        if (wakes < fewest_wakes) fewest_wakes = wakes;
+        if (atomic_load(&group->posted) - before <= 2) was_not_woken = true;
     }
-    assert_true(left_alone > 0);
-    assert_in_range(fewest_wakes, 0, 2);
     ls_group_close(&group);
 }
 
