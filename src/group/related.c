@@ -179,10 +179,12 @@ static ls_status open_split(ls_group **subgroup, ls_group *group, int colour, in
     const size_t world_size = (size_t)group->world_size;
     choice *choices = ls_alloc_array(world_size, sizeof *choices);
     int *ranks = ls_alloc_array(world_size, sizeof *ranks), count = 0;
-    ls_status status = choices && ranks ? LS_OK : LS_ERR_MEMORY;
+    uint64_t number = 0;
+    /* Who was refused memory cannot gather: the others learn it before they wait for that. */
+    ls_status status = group_agree(group, GROUP_SUBGROUP, 0, choices && ranks ? LS_OK : LS_ERR_MEMORY, &number);
     const choice own = {.colour = colour, .key = key, .rank = group->rank};
     if (status == LS_OK) status = ls_group_all_gather(group, &own, choices, 3, LS_I64, NULL);
-    if (status == LS_OK) {
+    if (status == LS_OK && choices && ranks) {
         ls_point("related.split.gathered");
         const uint64_t said = ls_digest(LS_DIGEST_START, choices, world_size * sizeof *choices);
         qsort(choices, world_size, sizeof *choices, by_key);

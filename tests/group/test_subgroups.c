@@ -1,4 +1,5 @@
 /* test_subgroups.c: groups of some ranks, sequences of calls on several of them, and a barrier that names who did not come. */
+#include "support/faults.h"
 #include "support/threads.h"
 
 #include "base/clock.h"
@@ -6,6 +7,7 @@
 #include "base/wait.h"
 #include "group/oracle.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -98,6 +100,49 @@ static void refuse_lists(const ls_rank *rank) {
 static void wrong_lists_are_refused_and_differing_ones_are_a_mismatch(void **state) {
     (void)state;
     run_ranks(2, refuse_lists, NULL);
+}
+
+/* --- faults --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct outcome {
+    pthread_barrier_t together;
+    bool goes_on;
+    ls_status status[2];
+} outcome;
+
+/* Rank 0 arms a fault while the other waits: it strikes either. */
+static void split_with_a_fault(const ls_rank *rank) {
+    outcome *both = rank->argument;
+    ls_group *group = NULL;
+    ls_group_options options = rank_options(rank);
+    options.timeout_ms = 10000;
+    assert_ok(ls_group_open(&group, &options));
+    if (rank->rank == 0) ls_fault_first(LS_FAULT_MEMORY);
+    for (;;) {
+        ls_group *half = NULL, *turned = NULL;
+        if (rank->rank == 0) both->goes_on = ls_fault_next(__FILE__, __LINE__);
+        pthread_barrier_wait(&both->together);
+        if (!both->goes_on) break;
+        ls_status status = ls_group_split(&half, group, 1, -rank->rank);
+        if (status == LS_OK) status = ls_group_subgroup(&turned, group, (const int[]){1, 0}, 2);
+        both->status[rank->rank] = status;
+        pthread_barrier_wait(&both->together);
+        assert_int_equal(both->status[0], both->status[1]);
+        assert_int_equal(status, ls_fault_was_met() ? LS_ERR_MEMORY : LS_OK);
+        assert_int_equal(sum_of_ranks(group, 1), 2); /* the group goes on */
+        ls_group_close(&turned);
+        ls_group_close(&half);
+        pthread_barrier_wait(&both->together);
+    }
+    ls_group_close(&group);
+}
+
+static void who_lacks_memory_for_a_subgroup_says_so_to_all_ranks(void **state) {
+    (void)state;
+    outcome both = {.goes_on = true};
+    pthread_barrier_init(&both.together, NULL, 2);
+    run_ranks(2, split_with_a_fault, &both);
+    pthread_barrier_destroy(&both.together);
 }
 
 /* --- the monitored barrier ----------------------------------------------------------------------------------------------- */
@@ -265,6 +310,7 @@ int main(void) {
         cmocka_unit_test(a_subgroup_of_a_list_has_its_ranks_and_others_are_told),
         cmocka_unit_test(colours_split_a_group_in_the_order_of_keys),
         cmocka_unit_test(wrong_lists_are_refused_and_differing_ones_are_a_mismatch),
+        cmocka_unit_test(who_lacks_memory_for_a_subgroup_says_so_to_all_ranks),
         cmocka_unit_test(a_monitored_barrier_names_who_did_not_come_and_loses_nothing),
         cmocka_unit_test(a_thousand_random_sequences_on_overlapping_subgroups_equal_the_oracle),
     };
