@@ -1,7 +1,8 @@
 /* A rank that runs all-reduces until something fails or SECONDS have passed: worker_hosts BYTES SECONDS TIMEOUT_MS [STOPS]
  *
- * LOCKSTEP_TEST_KILL as in support/faults.h. Rank STOPS stops itself after the first, in no call. Says "ready" after the
- * first, and at its end "done" or what failed. Exit codes: 0, 3 after a failure, 4 when a sum is wrong. */
+ * LOCKSTEP_TEST_KILL as in support/faults.h; rank LOCKSTEP_TEST_REFUSED is refused memory when it allocates the group's. Rank
+ * STOPS stops itself after the first, in no call. Says "ready" after the first, and at its end "done" or what failed. Exit codes:
+ * 0, 3 after a failure, 4 when a sum is wrong. */
 #include "support/faults.h"
 
 #include "base/clock.h"
@@ -28,12 +29,17 @@ int main(int argc, char **argv) {
     if (argc != 4 && argc != 5) return 2;
     const int stops = argc == 5 ? atoi(argv[4]) : -1;
     ls_kill_at_point_from_environment();
+    const char *refused = getenv("LOCKSTEP_TEST_REFUSED");
     const size_t count = strtoull(argv[1], NULL, 10) / sizeof(int32_t);
     const ls_group_options options = {.timeout_ms = strtoll(argv[3], NULL, 10)};
     ls_group *group = NULL;
     void *memory = NULL;
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (ls_group_open(&group, &options) != LS_OK) return report("open");
+    if (refused && atoi(refused) == ls_group_rank(group)) {
+        ls_fault_first(LS_FAULT_MEMORY);
+        ls_fault_next(__FILE__, __LINE__);
+    }
     if (ls_group_alloc(group, count * sizeof(int32_t), &memory) != LS_OK) return report("alloc");
     int32_t *data = memory, go_on = 1;
     const int64_t end_ns = ls_now_ns() + strtoll(argv[2], NULL, 10) * LS_NS_PER_S;
