@@ -117,7 +117,6 @@ static void split_with_a_fault(const ls_rank *rank) {
     ls_group_options options = rank_options(rank);
     options.timeout_ms = 10000;
     assert_ok(ls_group_open(&group, &options));
-    if (rank->rank == 0) ls_fault_first(LS_FAULT_MEMORY);
     for (;;) {
         ls_group *half = NULL, *turned = NULL;
         if (rank->rank == 0) both->goes_on = ls_fault_next(__FILE__, __LINE__);
@@ -140,6 +139,7 @@ static void split_with_a_fault(const ls_rank *rank) {
 static void who_lacks_memory_for_a_subgroup_says_so_to_all_ranks(void **state) {
     (void)state;
     outcome both = {.goes_on = true};
+    ls_fault_first(LS_FAULT_MEMORY);
     pthread_barrier_init(&both.together, NULL, 2);
     run_ranks(2, split_with_a_fault, &both);
     pthread_barrier_destroy(&both.together);
