@@ -212,39 +212,66 @@ static int64_t value_of(uint64_t seed, int rank, size_t index) {
     return (int64_t)mix(seed ^ ((uint64_t)rank << 32) ^ index);
 }
 
+enum { ALL_REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, REDUCE, GATHER, SCATTER, BARRIER, KINDS };
+
+/* A call, as all its ranks draw it; `rank` is this one's in the set. */
+typedef struct draw_of_call {
+    int kind, rank, root;
+    size_t count;
+    uint64_t seed;
+} draw_of_call;
+
+/* One row, or where all ranks' are received, all. */
+static void expect_move(const set *on, const draw_of_call *made, move *at) {
+    const bool is_root = made->rank == made->root,
+               has_own_row = made->kind == REDUCE_SCATTER || made->kind == ALL_TO_ALL || made->kind == SCATTER;
+    const bool has_rows = made->kind == ALL_GATHER || made->kind == ALL_TO_ALL || made->kind == GATHER;
+    const size_t row = has_own_row ? made->count * (size_t)made->rank : 0, count = made->count;
+    at->bytes = made->kind == BARRIER || (made->kind == GATHER && !is_root) ? 0 : count * sizeof(int64_t);
+    if (has_rows) at->bytes *= (size_t)on->count;
+    for (size_t i = 0; i < at->bytes / sizeof(int64_t); i++) {
+        uint64_t sum = 0;
+        for (int peer = 0; peer < on->count; peer++) sum += (uint64_t)value_of(made->seed, on->ranks[peer], row + i);
+        if (has_rows)
+            at->expected[i] = value_of(made->seed, on->ranks[i / count], row + i % count);
+        else if (made->kind == BROADCAST || made->kind == SCATTER)
+            at->expected[i] = value_of(made->seed, on->ranks[made->root], row + i);
+        else
+            at->expected[i] = made->kind == REDUCE && !is_root ? at->send[i] : (int64_t)sum;
+    }
+}
+
+static ls_status call_move(ls_group *group, const draw_of_call *made, move *at) {
+    const size_t count = made->count;
+    switch (made->kind) {
+    case ALL_REDUCE: return ls_group_all_reduce(group, at->receive, count, LS_I64, LS_SUM, &at->work);
+    case BROADCAST: return ls_group_broadcast(group, at->receive, count, LS_I64, made->root, &at->work);
+    case ALL_GATHER: return ls_group_all_gather(group, at->send, at->receive, count, LS_I64, &at->work);
+    case REDUCE_SCATTER: return ls_group_reduce_scatter(group, at->send, at->receive, count, LS_I64, LS_SUM, &at->work);
+    case ALL_TO_ALL: return ls_group_all_to_all(group, at->send, at->receive, count, LS_I64, &at->work);
+    case REDUCE: return ls_group_reduce(group, at->receive, count, LS_I64, LS_SUM, made->root, &at->work);
+    case GATHER: return ls_group_gather(group, at->send, at->receive, count, LS_I64, made->root, &at->work);
+    case SCATTER: return ls_group_scatter(group, at->send, at->receive, count, LS_I64, made->root, &at->work);
+    default: return ls_group_barrier(group, &at->work);
+    }
+}
+
 /* Posts what the seed says, if this rank is in it, and notes what should come of it. */
 static void post_move(const player *self, uint64_t seed, move *at) {
     const set *on = &self->sets[seed % SETS];
-    const int n = on->count, kind = (int)(mix(seed) % 5), rank = ls_group_rank(on->group);
-    const size_t count = mix(seed + 1) % 3 ? mix(seed + 2) % 20 : mix(seed + 2) % (MOST_COUNT / 4);
-    const int root = (int)(mix(seed + 3) % (uint64_t)n);
+    const draw_of_call made = {
+        .kind = (int)(mix(seed) % KINDS),
+        .rank = ls_group_rank(on->group),
+        .root = (int)(mix(seed + 3) % (uint64_t)on->count),
+        .count = mix(seed + 1) % 3 ? mix(seed + 2) % 20 : mix(seed + 2) % (MOST_COUNT / 4),
+        .seed = seed,
+    };
     at->bytes = 0;
-    if (rank < 0) return;
-    for (size_t i = 0; i < count * (size_t)n; i++) at->send[i] = value_of(seed, on->ranks[rank], i);
-    at->bytes = count * sizeof(int64_t);
-    for (size_t i = 0; i < count; i++) {
-        const size_t row = kind == 3 ? count * (size_t)rank : 0;
-        uint64_t sum = 0;
-        for (int peer = 0; peer < n; peer++) sum += (uint64_t)value_of(seed, on->ranks[peer], row + i);
-        at->expected[i] = kind == 1 ? value_of(seed, on->ranks[root], i) : (int64_t)sum;
-    }
-    if (kind == 2 || kind == 4) {
-        at->bytes *= (size_t)n;
-        for (int peer = 0; peer < n; peer++)
-            for (size_t i = 0; i < count; i++)
-                at->expected[(size_t)peer * count + i] =
-                    value_of(seed, on->ranks[peer], (kind == 4 ? count * (size_t)rank : 0) + i);
-    }
-    memcpy(at->receive, at->send, count * sizeof(int64_t));
-    switch (kind) {
-    case 0: assert_ok(ls_group_all_reduce(on->group, at->receive, count, LS_I64, LS_SUM, &at->work)); break;
-    case 1: assert_ok(ls_group_broadcast(on->group, at->receive, count, LS_I64, root, &at->work)); break;
-    case 2: assert_ok(ls_group_all_gather(on->group, at->send, at->receive, count, LS_I64, &at->work)); break;
-    case 3:
-        assert_ok(ls_group_reduce_scatter(on->group, at->send, at->receive, count, LS_I64, LS_SUM, &at->work));
-        break;
-    default: assert_ok(ls_group_all_to_all(on->group, at->send, at->receive, count, LS_I64, &at->work)); break;
-    }
+    if (made.rank < 0) return;
+    for (size_t i = 0; i < made.count * (size_t)on->count; i++) at->send[i] = value_of(seed, on->ranks[made.rank], i);
+    memcpy(at->receive, at->send, made.count * sizeof(int64_t));
+    expect_move(on, &made, at);
+    assert_ok(call_move(on->group, &made, at));
 }
 
 static void play(void *argument) {
