@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/wait.h"
-#include "group/backend.h"
+#include "group/group.h"
 #include "group/oracle.h"
 
 #include <stdlib.h>
@@ -68,6 +68,34 @@ static void send_in_order(const ls_rank *rank) {
 static void messages_with_one_tag_arrive_in_order_and_tags_in_any(void **state) {
     (void)state;
     run_ranks(2, send_in_order, NULL);
+}
+
+/* Nobody takes up what is posted before all of it is. */
+static void send_while_another_drives(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    int32_t values[MANY];
+    ls_work *works[MANY];
+    for (int i = 0; i < MANY && rank->rank == 0; i++) {
+        if (i == 0)
+            while (!group_try_drive(group)) {}
+        values[i] = i;
+        assert_ok(ls_group_send(group, &values[i], 1, LS_I32, 1, 0, &works[i]));
+    }
+    if (rank->rank == 0) group_stop_driving(group);
+    for (int i = 0; i < MANY; i++) {
+        int32_t got = -1;
+        if (rank->rank == 0)
+            wait_and_close(&works[i]);
+        else
+            assert_ok(ls_group_receive(group, &got, 1, LS_I32, 0, 0, NULL, NULL));
+        if (rank->rank == 1) assert_int_equal(got, i);
+    }
+    ls_group_close(&group);
+}
+
+static void messages_posted_while_another_drives_keep_their_order(void **state) {
+    (void)state;
+    run_ranks(2, send_while_another_drives, NULL);
 }
 
 /* All receives are there before the first message comes, and are looked after in turn while messages come. */
@@ -291,6 +319,27 @@ static void what_is_sent_while_its_receiver_looks_for_the_sender_arrives(void **
     ls_at_point(NULL, -1, 0, NULL, NULL);
 }
 
+/* Nobody has taken it up when the group is lost. */
+static void lose_what_is_posted(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    int64_t value = 0;
+    ls_work *work = NULL;
+    if (rank->rank == 0) {
+        while (!group_try_drive(group)) {}
+        assert_ok(ls_group_send(group, &value, 1, LS_I64, 1, 3, &work));
+        ls_group_abort(group, "enough");
+        group_stop_driving(group);
+        assert_int_equal(ls_work_wait(work, 0), LS_ERR_ABORTED);
+        ls_work_close(&work);
+    }
+    ls_group_close(&group);
+}
+
+static void a_lost_group_ends_a_message_that_was_only_posted(void **state) {
+    (void)state;
+    run_ranks(2, lose_what_is_posted, NULL);
+}
+
 static void wait_too_long(const ls_rank *rank) {
     ls_group *group = NULL;
     ls_group_options options = rank_options(rank);
@@ -315,7 +364,7 @@ static void the_limit_ends_a_message_that_nobody_wants(void **state) {
 static void refuse_peers(const ls_rank *rank) {
     ls_group *group = open_rank(rank);
     int64_t value = 0;
-    ls_work *work = NULL;
+    ls_work stale, *work = &stale;
     assert_int_equal(ls_group_send(group, &value, 1, LS_I64, rank->rank, 0, &work), LS_ERR_ARGUMENT);
     assert_error_says("a message is between two ranks of a group");
     assert_null(work);
@@ -395,6 +444,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_of_any_size_go_round_a_ring),
         cmocka_unit_test(messages_with_one_tag_arrive_in_order_and_tags_in_any),
+        cmocka_unit_test(messages_posted_while_another_drives_keep_their_order),
         cmocka_unit_test(receives_that_wait_together_get_messages_in_the_order_of_their_calls),
         cmocka_unit_test(a_receive_from_any_rank_says_whose_it_was),
         cmocka_unit_test(a_message_never_waits_for_a_collective),
@@ -403,6 +453,7 @@ int main(void) {
         cmocka_unit_test(a_rank_that_leaves_ends_the_wait_for_its_message),
         cmocka_unit_test(a_receive_from_any_rank_waits_for_those_that_are_left),
         cmocka_unit_test(what_is_sent_while_its_receiver_looks_for_the_sender_arrives),
+        cmocka_unit_test(a_lost_group_ends_a_message_that_was_only_posted),
         cmocka_unit_test(the_limit_ends_a_message_that_nobody_wants),
         cmocka_unit_test(a_message_to_nobody_is_refused),
         cmocka_unit_test(random_messages_between_all_pairs_arrive),

@@ -1,5 +1,6 @@
 /* test_post.c: what posting a call does to those who sleep, over a backend of the test's own in a world of one, where nobody
- * moves but whom the test lets; and when the progress thread sleeps again. */
+ * moves but whom the test lets; what is left of a call that lacked memory; and when the progress thread sleeps again. */
+#include "support/faults.h"
 #include "support/threads.h"
 
 #include "base/clock.h"
@@ -129,6 +130,38 @@ static void a_call_that_blocks_leaves_no_work_behind(void **state) {
     end(queued);
     assert_int_equal(atomic_load(&group->users), users);
     ls_group_close(&group);
+}
+
+static void give_up(ls_status status, ls_work **work) {
+    if (status == LS_OK) {
+        end(*work);
+    } else {
+        assert_int_equal(status, LS_ERR_MEMORY);
+        assert_null(*work);
+    }
+    *work = NULL;
+}
+
+/* All or none is posted, on a group that goes on. */
+static void a_call_that_lacks_memory_leaves_nothing(void **state) {
+    (void)state;
+    const ls_group_options options = {.world_size = 1, .timeout_ms = 60000};
+    int64_t values[3] = {1, 2, 3}, copy = 0;
+    void *const data[3] = {&values[0], &values[1], &values[2]};
+    const size_t counts[3] = {1, 1, 1};
+    LS_EACH_FAULT(LS_FAULT_MEMORY) {
+        ls_group *group = NULL;
+        ls_work stale, *work = &stale;
+        if (group_open_backend(&group, &options, &solo_backend) != LS_OK) continue;
+        const int users = atomic_load(&group->users);
+        give_up(ls_group_all_reduce_many(group, data, counts, 3, LS_I64, LS_SUM, &work), &work);
+        work = &stale;
+        give_up(ls_group_all_to_all_uneven(group, values, counts, &copy, counts, LS_I64, &work), &work);
+        assert_int_equal(atomic_load(&group->users), users);
+        assert_ok(ls_group_barrier(group, NULL));
+        ls_group_close(&group);
+    }
+    assert_nothing_left();
 }
 
 /* --- the progress thread's pace: where processors are shared, it looks after 0.1, 0.2, 0.4, 0.8 ms and so on, up to 5 ms --- */
@@ -274,6 +307,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(posting_wakes_who_sleeps_until_peers_move),
         cmocka_unit_test(a_call_that_blocks_leaves_no_work_behind),
+        cmocka_unit_test(a_call_that_lacks_memory_leaves_nothing),
         cmocka_unit_test(what_nobody_waits_for_is_soon_taken_over_from_sleep),
         cmocka_unit_test(what_nobody_waits_for_is_soon_taken_over_after_a_hand_over),
         cmocka_unit_test(the_progress_thread_sleeps_at_once_when_it_has_helped),

@@ -179,6 +179,11 @@ static void run_many(const ls_rank *rank) {
         if (counts[i]) assert_int_equal(data[i][0], world_size * (100 * i + 1));
     assert_int_equal(ls_group_all_reduce_many(group, (void *const *)data, &one, 0, LS_I64, LS_SUM, NULL),
                      LS_ERR_ARGUMENT);
+    assert_error_says("several operations at once: there is none");
+    assert_int_equal(ls_group_all_reduce_many(group, NULL, counts, N, LS_I64, LS_SUM, NULL), LS_ERR_ARGUMENT);
+    assert_error_says("several operations at once: an array is NULL");
+    assert_int_equal(ls_group_all_reduce_many(group, (void *const *)data, NULL, N, LS_I64, LS_SUM, NULL),
+                     LS_ERR_ARGUMENT);
     assert_int_equal(ls_group_all_reduce_many(group, (void *const *)data, counts, N, LS_F32, LS_BITWISE_OR, NULL),
                      LS_ERR_ARGUMENT);
     assert_error_says("number 0 of 5 at once");
