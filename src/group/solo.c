@@ -2,6 +2,7 @@
 #include "group/backend.h"
 
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -13,30 +14,41 @@ typedef struct solo_memory {
 } solo_memory;
 
 typedef struct solo {
-    solo_memory *memories; /* one thread allocates at a time (group_claim) */
+    ls_mutex lock; /* one thread may release while another allocates */
+    solo_memory *memories;
 } solo;
 
 static ls_status solo_open(const backend_place *place, void **state) {
     (void)place;
-    *state = ls_alloc(sizeof(solo));
-    return *state ? LS_OK : LS_ERR_MEMORY;
+    solo *alone = ls_alloc(sizeof *alone);
+    *state = alone;
+    if (!alone) return LS_ERR_MEMORY;
+    ls_mutex_init(&alone->lock);
+    return LS_OK;
+}
+
+static solo_memory *take_out(solo *alone, const void *base) {
+    ls_mutex_lock(&alone->lock);
+    solo_memory **link = &alone->memories;
+    while (*link && (*link)->base != base) link = &(*link)->next;
+    solo_memory *found = *link;
+    if (found) *link = found->next;
+    ls_mutex_unlock(&alone->lock);
+    return found;
 }
 
 static void solo_release(void *state, void *base) {
-    for (solo_memory **link = &((solo *)state)->memories; *link; link = &(*link)->next) {
-        if ((*link)->base != base) continue;
-        solo_memory *found = *link;
-        *link = found->next;
-        ls_free(found->block);
-        ls_free(found);
-        return;
-    }
+    solo_memory *found = take_out(state, base);
+    if (!found) return;
+    ls_free(found->block);
+    ls_free(found);
 }
 
 static void solo_close(void *state) {
     solo *alone = state;
     if (!alone) return;
     while (alone->memories) solo_release(alone, alone->memories->base);
+    ls_mutex_destroy(&alone->lock);
     ls_free(alone);
 }
 
@@ -56,8 +68,10 @@ static ls_status solo_allocate(void *state, size_t bytes, void **base) {
         return LS_ERR_MEMORY;
     }
     memory->base = (char *)memory->block + (page - (uintptr_t)memory->block % page) % page;
+    ls_mutex_lock(&alone->lock);
     memory->next = alone->memories;
     alone->memories = memory;
+    ls_mutex_unlock(&alone->lock);
     *base = memory->base;
     return LS_OK;
 }

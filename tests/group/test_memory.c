@@ -3,6 +3,9 @@
 #include "support/faults.h"
 #include "support/threads.h"
 
+#include "base/thread.h"
+#include "base/wait.h"
+
 #include <stdint.h>
 #include <unistd.h>
 
@@ -25,6 +28,45 @@ static void allocate(const ls_rank *rank) {
 static void memory_begins_on_a_page_and_is_zeroed(void **state) {
     (void)state;
     for (int world_size = 1; world_size <= 3; world_size++) run_ranks(world_size, allocate, NULL);
+}
+
+/* --- two threads -------------------------------------------------------------------------------------------------------- */
+
+enum { HANDED_OVER = 500 };
+
+typedef struct hand_over {
+    ls_group *group;
+    _Atomic(void *) memory; /* NULL: the other side's turn */
+} hand_over;
+
+static void free_what_comes(void *argument) {
+    hand_over *between = argument;
+    for (int i = 0; i < HANDED_OVER; i++) {
+        void *memory = NULL;
+        while (!(memory = atomic_exchange(&between->memory, NULL))) ls_yield();
+        ls_group_free(between->group, memory);
+    }
+}
+
+static void allocate_beside_who_frees(const ls_rank *rank) {
+    hand_over between = {.group = open_rank(rank)};
+    ls_thread thread = {0};
+    assert_ok(ls_thread_start(&thread, "frees", free_what_comes, &between));
+    for (int i = 0; i < HANDED_OVER; i++) {
+        void *memory = NULL;
+        assert_ok(ls_group_alloc(between.group, 64, &memory));
+        while (atomic_load(&between.memory)) ls_yield();
+        atomic_store(&between.memory, memory);
+    }
+    ls_thread_join(&thread);
+    ls_group_close(&between.group);
+}
+
+static void memory_is_freed_beside_who_allocates(void **state) {
+    (void)state;
+    ls_note_what_is_there();
+    for (int world_size = 1; world_size <= 2; world_size++) run_ranks(world_size, allocate_beside_who_frees, NULL);
+    assert_nothing_left();
 }
 
 /* --- one at a time ------------------------------------------------------------------------------------------------------ */
@@ -72,6 +114,7 @@ static void a_group_is_set_up_for_one_call_at_a_time_from_its_beginning_to_its_e
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_begins_on_a_page_and_is_zeroed),
+        cmocka_unit_test(memory_is_freed_beside_who_allocates),
         cmocka_unit_test(a_group_is_set_up_for_one_call_at_a_time_from_its_beginning_to_its_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
