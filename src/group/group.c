@@ -145,6 +145,7 @@ ls_status group_open_state(ls_group *group, const char *stale_prefix, const grou
                                  .ranks = origin ? origin->ranks : NULL,
                                  .number = origin ? origin->number : 0};
     LS_TRY(group->backend->open(&place, &group->state));
+    /* Without a store nobody has counted these ranks' openings. */
     if (group->backend->needs_no_store && !origin)
         snprintf(group->prefix, sizeof group->prefix, GROUP_PREFIX, group->backend->number(group->state));
     if (group->backend->drivers) group->drivers = group->backend->drivers(group->state);

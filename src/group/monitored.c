@@ -104,8 +104,8 @@ static ls_status collect(const visit *here) {
     }
     if (!used) return LS_OK;
     return ls_fail(LS_ERR_TIMEOUT,
-                   "%s did not come to monitored barrier %" PRIu64 " within %" PRId64 " ms; see what %s", missing,
-                   here->number, here->timeout_ms, "these ranks do");
+                   "%s did not come to monitored barrier %" PRIu64 " within %" PRId64 " ms; see what these ranks do",
+                   missing, here->number, here->timeout_ms);
 }
 
 /* Where this process serves the store, which may end with it in a moment: whoever has heard takes its own word away. */

@@ -188,6 +188,7 @@ static ls_status open_split(ls_group **subgroup, ls_group *group, int colour, in
         ls_point("related.split.gathered");
         const uint64_t said = ls_digest(LS_DIGEST_START, choices, world_size * sizeof *choices);
         qsort(choices, world_size, sizeof *choices, by_key);
+        /* Who has no colour takes part all the same: making a group is collective. */
         for (size_t i = 0; i < world_size; i++)
             if (colour >= 0 && choices[i].colour == colour) ranks[count++] = (int)choices[i].rank;
         status = open_subgroup(subgroup, group, ranks, count, index_of(ranks, count, group->rank), said);
@@ -234,6 +235,7 @@ ls_status ls_group_round_robin(ls_group **group, ls_group *const *groups, int co
     }
     const ls_group_options options = {
         .rank = groups[0]->rank, .world_size = groups[0]->world_size, .timeout_ms = groups[0]->timeout_ms};
+    /* Its own backend never carries anything, so it needs no peers to open. */
     ls_group *made = group_create(&options, &solo_backend);
     if (!made) return LS_ERR_MEMORY;
     ls_status status = group_open_state(made, NULL, NULL);

@@ -214,6 +214,7 @@ static size_t receive_part(tcp_link *link, tcp_receiver *receiver) {
     return count;
 }
 
+/* Some `budget` bytes: the others' data has its turn too. */
 static ls_status receive_on_lane(tcp_group *tcp, int rank, int lane, size_t budget, size_t *together) {
     tcp_peer *peer = &tcp->peers[rank];
     tcp_receiver *receiver = &peer->receivers[lane];
@@ -223,6 +224,7 @@ static ls_status receive_on_lane(tcp_group *tcp, int rank, int lane, size_t budg
             tcp_head head;
             if (!has_head(link, receiver, &head)) break;
             LS_TRY(judge(tcp, rank, receiver, &head, &receiver->piece));
+            /* Its head stays, and is judged again once we have come to that operation. */
             if (!receiver->piece) break;
             receiver->start += sizeof head;
             receiver->left = head.bytes;

@@ -43,6 +43,7 @@ static void key_of_secret(const backend_place *place, char key[LS_STORE_KEY_BYTE
     snprintf(key, LS_STORE_KEY_BYTES, "%s/secret", place->prefix);
 }
 
+/* In slices: between them we hear whether a rank has failed, for instance rank 0, which makes the secret. */
 static ls_status fetch_credentials(tcp_meeting *meeting) {
     const backend_place *place = meeting->place;
     char key[LS_STORE_KEY_BYTES];

@@ -132,6 +132,7 @@ static ls_status prepare(const backend_place *place, tcp_group **state) {
     tcp->rank = place->rank;
     tcp->names = place->names;
     tcp->world_size = place->world_size;
+    /* Marked before anything fails: closing sees by it what there is. So with the sockets. */
     tcp->events = tcp->alarm = -1;
     tcp->live.forked = forked;
     ls_mutex_init(&tcp->lock);
