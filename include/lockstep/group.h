@@ -105,10 +105,11 @@ typedef struct ls_group_options {
  * left behind, and `group` is NULL. */
 LS_API ls_status ls_group_open(ls_group **group, const ls_group_options *options);
 
-/* Leaves the group and sets *group to NULL; NULL is harmless. Never waits for other ranks: their next operation fails
- * and names this rank as having left. This rank's unfinished work ends with LS_ERR_ABORTED, and all memory of
- * ls_group_alloc is freed. Wraps and reducers made over the group go on, since each has a duplicate of its own.
- * Meanwhile other threads may wait for the group's work or abort the group, but be in no other call on it. */
+/* Leaves the group and sets *group to NULL; NULL is harmless. Messages that this rank has sent and that nobody has
+ * received yet have 2 s to arrive; nothing else waits for other ranks: their next operation fails and names this rank
+ * as having left. This rank's unfinished work ends with LS_ERR_ABORTED, and all memory of ls_group_alloc is freed. Wraps
+ * and reducers made over the group go on, since each has a duplicate of its own. Meanwhile other threads may wait for the
+ * group's work or abort the group, but be in no other call on it. */
 LS_API void ls_group_close(ls_group **group);
 
 /* The calling rank, from 0, and the number of ranks. Both stay as they are for the group's life. Never fail. */

@@ -274,6 +274,7 @@ static void take_over(ls_group *group) {
 
 static void close_for_good(ls_group *group) {
     static const ls_error leaving = {.status = LS_OK};
+    mail_see_off(group);
     flight_unwatch(&group->flight);
     /* Later waits of this rank on work of the group end like this; the peers are told that we left. */
     if (keep_failure(group, ls_fail(LS_ERR_ABORTED, "rank %d closed the group", group->rank))) {

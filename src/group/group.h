@@ -207,6 +207,8 @@ backend_progress mail_poll(ls_group *group);
 void mail_complete(ls_work **link, ls_status status);
 /* The group is lost. */
 void mail_fail(ls_group *group);
+/* Before the group closes: what this rank has sent has a moment to arrive, since its receiver may be about to ask. */
+void mail_see_off(ls_group *group);
 
 static inline bool group_has_mail(const ls_group *group) {
     return atomic_load_explicit(&group->mail_count, memory_order_acquire) > 0;

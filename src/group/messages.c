@@ -7,7 +7,12 @@
 #include "group/group.h"
 
 #include "base/clock.h"
+#include "base/wait.h"
 #include "group/describe.h"
+
+/* How long a rank that leaves waits for those who have not received yet what it sent, and how often it looks. */
+#define SEEN_OFF_MS 2000
+#define LOOK_NS (LS_NS_PER_MS / 10)
 
 /* --- posting ----------------------------------------------------------------------------------------------------------- */
 
@@ -112,4 +117,20 @@ backend_progress mail_poll(ls_group *group) {
 void mail_fail(ls_group *group) {
     take_posted(group);
     while (group->mail) mail_complete(&group->mail, group->failure.status);
+}
+
+/* Whether something that this rank has sent is still under way; drives it on. */
+static bool is_sending(ls_group *group) {
+    if (!group_has_mail(group)) return false;
+    if (!group_try_drive(group)) return true; /* whoever drives gets it on */
+    drive_once(group);
+    const ls_work *work = group->mail;
+    while (work && work->op.call.kind != GROUP_SEND) work = work->next;
+    group_stop_driving(group);
+    return work != NULL;
+}
+
+void mail_see_off(ls_group *group) {
+    const int64_t end_ns = ls_deadline_after_ms(SEEN_OFF_MS);
+    while (is_sending(group) && ls_now_ns() < end_ns) ls_sleep_until(ls_now_ns() + LOOK_NS);
 }

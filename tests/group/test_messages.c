@@ -319,6 +319,40 @@ static void what_is_sent_while_its_receiver_looks_for_the_sender_arrives(void **
     ls_at_point(NULL, -1, 0, NULL, NULL);
 }
 
+/* Posted and not waited for: the receiver asks for both only when the sender is closing. */
+static void post_and_close(const ls_rank *rank) {
+    enum { LARGE = 300000 };
+    const ls_group_options options = rank_options(rank);
+    ls_group *group = NULL;
+    int64_t value = rank->rank == 0 ? 42 : 0, *large = calloc(LARGE, sizeof *large);
+    ls_work *works[2] = {NULL};
+    assert_ok(group_open_backend(&group, &options, over->backend));
+    if (rank->rank == 0) {
+        large[LARGE - 1] = 43;
+        assert_ok(ls_group_send(group, &value, 1, LS_I64, 1, 0, &works[0]));
+        assert_ok(ls_group_send(group, large, LARGE, LS_I64, 1, 1, &works[1]));
+        assert_ok(ls_store_set(rank->store, "closes", "", 0));
+    } else {
+        assert_ok(ls_store_wait(rank->store, "closes", 60000));
+        ls_sleep_until(ls_now_ns() + 50 * LS_NS_PER_MS);
+        assert_ok(ls_group_receive(group, large, LARGE, LS_I64, 0, 1, NULL, NULL));
+        assert_ok(ls_group_receive(group, &value, 1, LS_I64, 0, 0, NULL, NULL));
+    }
+    ls_group_close(&group);
+    for (int i = 0; i < 2 && rank->rank == 0; i++) wait_and_close(&works[i]);
+    assert_int_equal(value, 42);
+    assert_int_equal(large[LARGE - 1], 43);
+    free(large);
+}
+
+static void what_is_sent_arrives_though_its_sender_closes_the_group(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+        over = &points[i];
+        run_ranks(2, post_and_close, NULL);
+    }
+}
+
 /* Nobody has taken it up when the group is lost. */
 static void lose_what_is_posted(const ls_rank *rank) {
     ls_group *group = open_rank(rank);
@@ -453,6 +487,7 @@ int main(void) {
         cmocka_unit_test(a_rank_that_leaves_ends_the_wait_for_its_message),
         cmocka_unit_test(a_receive_from_any_rank_waits_for_those_that_are_left),
         cmocka_unit_test(what_is_sent_while_its_receiver_looks_for_the_sender_arrives),
+        cmocka_unit_test(what_is_sent_arrives_though_its_sender_closes_the_group),
         cmocka_unit_test(a_lost_group_ends_a_message_that_was_only_posted),
         cmocka_unit_test(the_limit_ends_a_message_that_nobody_wants),
         cmocka_unit_test(a_message_to_nobody_is_refused),
