@@ -1,4 +1,4 @@
-/* test_edges.c: values that are no numbers, ranks that come late to an opening, duplicates of duplicates. */
+/* test_edges.c: values that are no numbers, as many ranks as a host may have, ranks that come late to an opening, duplicates of duplicates. */
 #include "base/clock.h"
 #include "base/wait.h"
 #include "support/threads.h"
@@ -64,6 +64,48 @@ static void reduce_what_is_no_number(const ls_rank *rank) {
 static void nan_and_infinity_propagate_on_every_path(void **state) {
     (void)state;
     run_ranks(3, reduce_what_is_no_number, NULL);
+}
+
+/* --- many ranks ------------------------------------------------------------------------------------------------------- */
+
+enum { MANY_RANKS = 64, PIECE = 301, LARGE = MANY_RANKS * PIECE }; /* past what travels with a call, and not even */
+
+/* What rank `from` has at `i`: small whole numbers, so that every sum is exact. */
+static float element(int from, size_t i) {
+    return (float)(from + (int)(i % 1000));
+}
+
+static float sum_at(size_t i) {
+    return (float)(MANY_RANKS * (MANY_RANKS - 1) / 2 + MANY_RANKS * (int)(i % 1000));
+}
+
+static void move_much(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    void *shared = NULL;
+    float *ordinary = malloc(LARGE * sizeof(float)), *result = malloc(LARGE * sizeof(float));
+    assert_true(ordinary && result);
+    assert_ok(ls_group_alloc(group, LARGE * sizeof(float), &shared));
+    for (int round = 0; round < 2; round++) {
+        float *data = round ? shared : ordinary;
+        const size_t first = (size_t)rank->rank * PIECE;
+        for (size_t i = 0; i < LARGE; i++) data[i] = element(rank->rank, i);
+        assert_ok(ls_group_reduce_scatter(group, data, result, PIECE, LS_F32, LS_SUM, NULL));
+        for (size_t i = 0; i < PIECE; i++) assert_true(result[i] == sum_at(first + i));
+        assert_ok(ls_group_all_to_all(group, data, result, PIECE, LS_F32, NULL));
+        for (size_t i = 0; i < LARGE; i++) assert_true(result[i] == element((int)(i / PIECE), first + i % PIECE));
+        assert_ok(ls_group_all_gather(group, data + first, result, PIECE, LS_F32, NULL));
+        for (size_t i = 0; i < LARGE; i++) assert_true(result[i] == element((int)(i / PIECE), i));
+        assert_ok(ls_group_all_reduce(group, data, LARGE, LS_F32, LS_SUM, NULL));
+        for (size_t i = 0; i < LARGE; i++) assert_true(data[i] == sum_at(i));
+    }
+    free(ordinary);
+    free(result);
+    ls_group_close(&group);
+}
+
+static void sixty_four_ranks_move_what_is_large(void **state) {
+    (void)state;
+    run_ranks(MANY_RANKS, move_much, NULL);
 }
 
 /* --- late ranks ------------------------------------------------------------------------------------------------------- */
@@ -157,6 +199,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_limit_of_centuries_is_none),
         cmocka_unit_test(nan_and_infinity_propagate_on_every_path),
+        cmocka_unit_test(sixty_four_ranks_move_what_is_large),
         cmocka_unit_test(a_rank_that_comes_too_late_is_named_and_told_and_all_may_try_again),
         cmocka_unit_test(duplicates_of_duplicates_work_until_an_error_says_that_it_is_too_much),
     };
