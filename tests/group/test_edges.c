@@ -76,7 +76,8 @@ static float element(int from, size_t i) {
 }
 
 static float sum_at(size_t i) {
-    return (float)(MANY_RANKS * (MANY_RANKS - 1) / 2 + MANY_RANKS * (int)(i % 1000));
+    const int sum_of_ranks = MANY_RANKS * (MANY_RANKS - 1) / 2, sum = sum_of_ranks + MANY_RANKS * (int)(i % 1000);
+    return (float)sum;
 }
 
 static void move_much(const ls_rank *rank) {
