@@ -91,6 +91,7 @@ struct ls_group {
     ls_work *mail_posted;   /* messages not begun yet: the lock */
     ls_work *mail;          /* begun: the driver's */
     _Atomic int mail_count; /* both */
+    _Atomic int sends;      /* of both, those that this rank sends */
 
     flight_recorder flight; /* operations are written by the driver */
 

@@ -33,6 +33,7 @@ static void append(ls_work *work) {
     while (*link) link = &(*link)->next;
     *link = work;
     /* Release: whoever sees the count finds the message. */
+    if (work->op.call.kind == GROUP_SEND) atomic_fetch_add_explicit(&group->sends, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&group->mail_count, 1, memory_order_release);
     ls_mutex_unlock(&group->lock);
 }
@@ -94,6 +95,7 @@ void mail_complete(ls_work **link, ls_status status) {
     LS_ASSERT_DRIVER(work->group);
     *link = work->next;
     /* Relaxed: only drivers take messages off, one after the other. */
+    if (work->op.call.kind == GROUP_SEND) atomic_fetch_sub_explicit(&work->group->sends, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&work->group->mail_count, 1, memory_order_relaxed);
     work_end(work, status);
 }
@@ -119,18 +121,11 @@ void mail_fail(ls_group *group) {
     while (group->mail) mail_complete(&group->mail, group->failure.status);
 }
 
-/* Whether something that this rank has sent is still under way; drives it on. */
-static bool is_sending(ls_group *group) {
-    if (!group_has_mail(group)) return false;
-    if (!group_try_drive(group)) return true; /* whoever drives gets it on */
-    drive_once(group);
-    const ls_work *work = group->mail;
-    while (work && work->op.call.kind != GROUP_SEND) work = work->next;
-    group_stop_driving(group);
-    return work != NULL;
-}
-
+/* Relaxed: our own posts we see, and others do not post while we close. Where another thread drives, it gets them on. */
 void mail_see_off(ls_group *group) {
     const int64_t end_ns = ls_deadline_after_ms(SEEN_OFF_MS);
-    while (is_sending(group) && ls_now_ns() < end_ns) ls_sleep_until(ls_now_ns() + LOOK_NS);
+    while (atomic_load_explicit(&group->sends, memory_order_relaxed) > 0 && ls_now_ns() < end_ns) {
+        drive_unless_driven(group);
+        ls_sleep_until(ls_now_ns() + LOOK_NS);
+    }
 }

@@ -353,6 +353,38 @@ static void what_is_sent_arrives_though_its_sender_closes_the_group(void **state
     }
 }
 
+static void wait_in_vain(void *argument) {
+    ls_group *group = argument;
+    int64_t value = 0;
+    assert_int_equal(ls_group_receive(group, &value, 1, LS_I64, 1 - ls_group_rank(group), 0, NULL, NULL),
+                     LS_ERR_ABORTED);
+}
+
+/* A second is far more than closing takes, and less than what is sent has. */
+static void close_beside_a_receive(const ls_rank *rank) {
+    ls_group *group = open_rank(rank);
+    ls_thread thread = {0};
+    assert_ok(ls_group_barrier(group, NULL));
+    if (rank->rank == 0) {
+        assert_ok(ls_thread_start(&thread, "receives", wait_in_vain, group));
+        while (!group_has_mail(group)) ls_yield();
+        ls_sleep_until(ls_now_ns() + 20 * LS_NS_PER_MS);
+        const int64_t start_ns = ls_now_ns();
+        ls_group_close(&group);
+        assert_true(ls_now_ns() - start_ns < LS_NS_PER_S);
+        ls_thread_join(&thread);
+        assert_ok(ls_store_set(rank->store, "closed", "", 0));
+    } else {
+        assert_ok(ls_store_wait(rank->store, "closed", 60000));
+        ls_group_close(&group);
+    }
+}
+
+static void closing_does_not_wait_for_what_is_to_be_received(void **state) {
+    (void)state;
+    run_ranks(2, close_beside_a_receive, NULL);
+}
+
 /* Nobody has taken it up when the group is lost. */
 static void lose_what_is_posted(const ls_rank *rank) {
     ls_group *group = open_rank(rank);
@@ -488,6 +520,7 @@ int main(void) {
         cmocka_unit_test(a_receive_from_any_rank_waits_for_those_that_are_left),
         cmocka_unit_test(what_is_sent_while_its_receiver_looks_for_the_sender_arrives),
         cmocka_unit_test(what_is_sent_arrives_though_its_sender_closes_the_group),
+        cmocka_unit_test(closing_does_not_wait_for_what_is_to_be_received),
         cmocka_unit_test(a_lost_group_ends_a_message_that_was_only_posted),
         cmocka_unit_test(the_limit_ends_a_message_that_nobody_wants),
         cmocka_unit_test(a_message_to_nobody_is_refused),
