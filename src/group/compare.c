@@ -38,6 +38,11 @@ ls_status read_compares_all_calls(bool *compares) {
                    "LOCKSTEP_DEBUG is \"%s\": expected \"detail\" or \"off\"; set it so or unset it", debug);
 }
 
+ls_status checks_differ(int comparing, int other) {
+    return ls_fail(LS_ERR_ENVIRONMENT,
+                   "rank %d compares all calls, rank %d does not: LOCKSTEP_DEBUG has to be the same", comparing, other);
+}
+
 static rank_call called_by(const call_record *records, int rank, uint64_t number) {
     const call_record *record = &records[rank];
     return (rank_call){.rank = rank,

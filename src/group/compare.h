@@ -20,6 +20,9 @@ ls_status counts_differ(int from, uint64_t sent, int to, uint64_t expected, uint
 /* Whether calls of all ranks are compared before anything moves: LOCKSTEP_DEBUG=detail; "off", or unset: not. */
 ls_status read_compares_all_calls(bool *compares);
 
+/* Fails: rank `comparing` compares all calls, rank `other` does not. */
+ls_status checks_differ(int comparing, int other);
+
 /* A call as bytes, where ranks gather those of all: it has no padding. */
 typedef struct call_record {
     uint64_t tag, count;

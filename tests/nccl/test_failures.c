@@ -197,34 +197,39 @@ static void a_rank_that_leaves_is_named(void **state) {
     run_ranks(3, one_leaves, NULL);
 }
 
-/* A view of a store, whose server, as those of real jobs do, ends all waits when a rank is gone. */
-typedef struct watching_store {
+/* A view of a store, whose server may fall ill. */
+typedef struct ailing_store {
     ls_store head;
     ls_store *whole;
-} watching_store;
+} ailing_store;
 
+static void ailing_close(ls_store *store) {
+    ls_store_close(&((ailing_store *)store)->whole);
+    free(store);
+}
+
+static ls_store *view_of(ls_store *whole, const store_backend *backend) {
+    ailing_store *store = calloc(1, sizeof *store);
+    assert_non_null(store);
+    store_init(&store->head, backend);
+    store->whole = ls_store_keep(whole);
+    return &store->head;
+}
+
+/* As those of real jobs do, it ends all waits when a rank is gone. */
 static _Atomic bool is_rank_gone;
 
 static ls_status watching_call(ls_store *store, const store_request *request, store_reply *reply, int64_t deadline_ns) {
-    ls_store *whole = ((watching_store *)store)->whole;
+    ls_store *whole = ((ailing_store *)store)->whole;
     if (request->operation == STORE_GET && atomic_load(&is_rank_gone))
         return ls_fail(LS_ERR_PEER_LOST, "rank 1 (box, process 7) is gone: its connection to the store has ended");
     return whole->backend->call(whole, request, reply, deadline_ns);
 }
 
-static void watching_close(ls_store *store) {
-    ls_store_close(&((watching_store *)store)->whole);
-    free(store);
-}
-
 static void lose_a_rank(const ls_rank *rank) {
-    static const store_backend watching = {.call = watching_call, .close = watching_close};
-    watching_store *store = calloc(1, sizeof *store);
-    assert_non_null(store);
-    store_init(&store->head, &watching);
-    store->whole = ls_store_keep(rank->store);
+    static const store_backend watching = {.call = watching_call, .close = ailing_close};
     ls_rank watcher = *rank;
-    watcher.store = &store->head;
+    watcher.store = view_of(rank->store, &watching);
     ls_group *group = open_on_gpu(&watcher);
     void *data = on_gpu(rank->rank, NULL, 16);
     if (rank->rank == 0) {
@@ -239,8 +244,7 @@ static void lose_a_rank(const ls_rank *rank) {
         assert_ok(ls_store_wait(rank->store, "seen", 0));
     }
     ls_group_close(&group);
-    ls_store *held = &store->head;
-    ls_store_close(&held);
+    ls_store_close(&watcher.store);
     stand_in_free(data);
 }
 
@@ -248,6 +252,48 @@ static void a_rank_that_the_store_has_lost_is_named(void **state) {
     (void)state;
     atomic_store(&is_rank_gone, false);
     run_ranks(2, lose_a_rank, NULL);
+}
+
+/* Stopped, it answers nobody; who waits for it has a limit of seconds, not the half hour that is a store's own. */
+static _Atomic bool is_store_stopped;
+static _Atomic int told, left;
+
+static ls_status stopped_call(ls_store *store, const store_request *request, store_reply *reply, int64_t deadline_ns) {
+    ls_store *whole = ((ailing_store *)store)->whole;
+    if (!atomic_load(&is_store_stopped)) return whole->backend->call(whole, request, reply, deadline_ns);
+    assert_true(deadline_ns - ls_now_ns() < 20 * LS_NS_PER_S);
+    ls_sleep_until(deadline_ns);
+    if (request->operation == STORE_SET) atomic_fetch_add(&told, 1);
+    if (request->operation == STORE_COMPARE_SET || request->operation == STORE_ADD) atomic_fetch_add(&left, 1);
+    return LS_ERR_TIMEOUT;
+}
+
+static void outlive_the_store(const ls_rank *rank) {
+    static const store_backend stopping = {.call = stopped_call, .close = ailing_close};
+    ls_rank mute = *rank;
+    mute.store = view_of(rank->store, &stopping);
+    ls_group *group = open_on_gpu(rank->rank == 0 ? &mute : rank);
+    if (rank->rank == 0) {
+        void *data = on_gpu(rank->rank, NULL, 16);
+        ls_work *work = NULL;
+        atomic_store(&is_store_stopped, true);
+        assert_ok(ls_group_all_reduce(group, data, 4, LS_F32, LS_SUM, &work));
+        while (atomic_load(&told) == 0) assert_int_equal(ls_work_wait(work, 50), LS_ERR_TIMEOUT);
+        ls_group_close(&group);
+        assert_int_equal(atomic_load(&left), 2);
+        assert_ok(ls_store_set(rank->store, "outlived", "", 0));
+        ls_work_close(&work);
+        stand_in_free(data);
+    }
+    assert_ok(ls_store_wait(rank->store, "outlived", 0));
+    ls_group_close(&group);
+    ls_store_close(&mute.store);
+}
+
+static void a_store_that_is_stopped_holds_up_neither_who_waits_nor_who_leaves(void **state) {
+    (void)state;
+    atomic_store(&is_store_stopped, false);
+    run_ranks(2, outlive_the_store, NULL);
 }
 
 /* --- abort ------------------------------------------------------------------------------------------------------------- */
@@ -358,6 +404,7 @@ int main(void) {
         gpu_test(ranks_that_do_not_come_to_an_operation_are_named),
         gpu_test(a_rank_that_leaves_is_named),
         gpu_test(a_rank_that_the_store_has_lost_is_named),
+        gpu_test(a_store_that_is_stopped_holds_up_neither_who_waits_nor_who_leaves),
         gpu_test(an_abort_from_another_thread_ends_what_runs_on_every_gpu),
         gpu_test(with_checks_calls_that_differ_are_named),
         gpu_test(counts_of_an_uneven_all_to_all_that_differ_are_named),

@@ -114,6 +114,29 @@ static void two_ranks_on_one_gpu_are_told_so(void **state) {
     unsetenv("LOCAL_RANK");
 }
 
+/* What rank 1 has in its environment, and rank 0, which looks there once rank 1 has said what it found. */
+typedef struct unlike_checks {
+    const char *of_rank[2], *said;
+} unlike_checks;
+
+static void open_with_other_checks(const ls_rank *rank) {
+    const unlike_checks *unlike = rank->argument;
+    ls_group *group = NULL;
+    if (rank->rank == 0) assert_ok(ls_store_wait(rank->store, "lockstep/group/1/nccl/hello/1", 0));
+    setenv("LOCKSTEP_DEBUG", unlike->of_rank[rank->rank], 1);
+    assert_int_equal(try_to_open(rank, &group, 60000), LS_ERR_ENVIRONMENT);
+    assert_error_says(unlike->said);
+}
+
+static void ranks_that_differ_about_checks_say_so(void **state) {
+    (void)state;
+    unlike_checks unlike[] = {
+        {{"off", "detail"}, "rank 1 compares all calls, rank 0 does not: LOCKSTEP_DEBUG has to be the same"},
+        {{"detail", "off"}, "rank 0 compares all calls, rank 1 does not: LOCKSTEP_DEBUG has to be the same"},
+    };
+    for (size_t i = 0; i < sizeof unlike / sizeof unlike[0]; i++) run_ranks(2, open_with_other_checks, &unlike[i]);
+}
+
 /* --- who does not come ------------------------------------------------------------------------------------------------- */
 
 /* Sets of four ranks, one bit for each that does not come; all sets at the same time. */
@@ -234,6 +257,7 @@ int main(void) {
         gpu_test(a_library_that_lacks_a_function_is_named),
         gpu_test(a_call_that_fails_on_one_rank_fails_the_opening_on_all),
         gpu_test(two_ranks_on_one_gpu_are_told_so),
+        gpu_test(ranks_that_differ_about_checks_say_so),
         gpu_test(ranks_that_do_not_come_are_named),
         gpu_test(an_init_that_never_ends_is_a_timeout),
         gpu_test(a_rank_may_leave_before_all_are_connected),

@@ -1,8 +1,8 @@
 /* meet.c: ranks meet in the store, and NCCL connects them.
  *
- * Keys under the group's prefix: hello/R, how rank R's part went so far; verdict, from rank 0, with NCCL's id; at/R, the
- * operation that rank R waits for, from its connecting on; lost and left, in notice.c. So a rank without a GPU or a
- * library is an error on all ranks at once, and NCCL is not called before all are there. */
+ * Keys under the group's prefix: hello/R, how rank R's part went so far, and whether it compares calls; verdict, from rank
+ * 0, with NCCL's id; at/R, the operation that rank R waits for, from its connecting on; lost and left, in notice.c. So a
+ * rank without a GPU or a library is an error on all ranks at once, and NCCL is not called before all are there. */
 #include "group/backend/nccl/state.h"
 
 #include "base/clock.h"
@@ -17,6 +17,11 @@
 
 /* Beyond the limit, for the verdict of a rank 0 that came at the same time. */
 #define SLACK_MS 2000
+
+typedef struct nccl_hello {
+    ls_error why;
+    bool checks_calls;
+} nccl_hello;
 
 typedef struct nccl_verdict {
     ls_error why;
@@ -47,14 +52,25 @@ static ls_status not_all_came(const backend_place *place, const char *missing) {
                    place->rank, place->world_size, place->timeout_ms, missing);
 }
 
+/* Rank 0: what `rank` says, or that the two would call differently. */
+static ls_status hear(const backend_place *place, int rank, bool checks_calls, ls_error *said) {
+    char key[LS_STORE_KEY_BYTES];
+    nccl_hello hello;
+    nccl_key(place->prefix, "hello", rank, key);
+    LS_TRY(get(place, key, &hello, sizeof hello, ls_left_ms(place->deadline_ns)));
+    *said = hello.why;
+    if (said->status == LS_OK && hello.checks_calls != checks_calls)
+        ls_error_capture(said, checks_differ(checks_calls ? 0 : rank, checks_calls ? rank : 0));
+    return LS_OK;
+}
+
 /* Rank 0: what the others say, or who is not there when the time is up. */
-static ls_status collect(const backend_place *place, ls_status status) {
-    char key[LS_STORE_KEY_BYTES], missing[512] = "";
+static ls_status collect(const backend_place *place, ls_status status, bool checks_calls) {
+    char missing[512] = "";
     ls_error first = {.status = LS_OK}, said;
     LS_TRY(status);
     for (int rank = 1; rank < place->world_size; rank++) {
-        nccl_key(place->prefix, "hello", rank, key);
-        const ls_status heard = get(place, key, &said, sizeof said, ls_left_ms(place->deadline_ns));
+        const ls_status heard = hear(place, rank, checks_calls, &said);
         if (heard == LS_ERR_TIMEOUT)
             append_rank(missing, sizeof missing, rank);
         else if (heard != LS_OK)
@@ -66,10 +82,10 @@ static ls_status collect(const backend_place *place, ls_status status) {
     return missing[0] ? not_all_came(place, missing) : LS_OK;
 }
 
-static ls_status lead(const backend_place *place, ls_status status, const nccl_unique_id *id) {
+static ls_status lead(const backend_place *place, ls_status status, bool checks_calls, const nccl_unique_id *id) {
     char key[LS_STORE_KEY_BYTES];
     nccl_verdict verdict = {.id = *id};
-    ls_error_capture(&verdict.why, collect(place, status));
+    ls_error_capture(&verdict.why, collect(place, status, checks_calls));
     nccl_key(place->prefix, "verdict", 0, key);
     const ls_status said = ls_store_set(place->store, key, &verdict, sizeof verdict);
     return verdict.why.status == LS_OK ? said : ls_error_raise(&verdict.why);
@@ -87,13 +103,13 @@ static ls_status no_verdict(const backend_place *place) {
     return not_all_came(place, missing);
 }
 
-static ls_status follow(const backend_place *place, ls_status status, nccl_unique_id *id) {
+static ls_status follow(const backend_place *place, ls_status status, bool checks_calls, nccl_unique_id *id) {
     char key[LS_STORE_KEY_BYTES];
-    ls_error said;
+    nccl_hello hello = {.checks_calls = checks_calls};
     nccl_verdict verdict;
-    ls_error_capture(&said, status);
+    ls_error_capture(&hello.why, status);
     nccl_key(place->prefix, "hello", place->rank, key);
-    LS_TRY(ls_store_set(place->store, key, &said, sizeof said));
+    LS_TRY(ls_store_set(place->store, key, &hello, sizeof hello));
     const int64_t left = ls_left_ms(place->deadline_ns);
     nccl_key(place->prefix, "verdict", 0, key);
     const ls_status heard = get(place, key, &verdict, sizeof verdict, left < 0 ? left : left + SLACK_MS);
@@ -103,10 +119,10 @@ static ls_status follow(const backend_place *place, ls_status status, nccl_uniqu
     return ls_error_raise(&verdict.why);
 }
 
-ls_status nccl_meet(const backend_place *place, ls_status status, nccl_unique_id *id) {
+ls_status nccl_meet(const backend_place *place, ls_status status, bool checks_calls, nccl_unique_id *id) {
     if (status != LS_OK) ls_fail_within(status, "rank %d", place->rank);
     if (place->world_size == 1) return status;
-    return place->rank == 0 ? lead(place, status, id) : follow(place, status, id);
+    return place->rank == 0 ? lead(place, status, checks_calls, id) : follow(place, status, checks_calls, id);
 }
 
 /* --- connecting ----------------------------------------------------------------------------------------------------- */

@@ -135,7 +135,7 @@ static ls_status nccl_open(const backend_place *place, void **state) {
     nccl_group *nccl = create(place);
     ls_status status = nccl ? prepare(nccl, place) : LS_ERR_MEMORY;
     if (status == LS_OK && place->rank == 0) status = make_id(nccl, &id);
-    status = nccl_meet(place, status, &id);
+    status = nccl_meet(place, status, nccl && nccl->checks_calls, &id);
     if (status == LS_OK) status = connect(nccl, place, &id);
     if (status == LS_OK) {
         *state = nccl;

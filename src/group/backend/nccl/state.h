@@ -110,9 +110,10 @@ const char *cuda_text(const cuda_functions *cuda, cuda_result result);
         if (cuda_try_result != CUDA_SUCCESS_CODE) return cuda_failed(nccl, cuda_try_result, doing); \
     } while (0)
 
-/* meet.c: all ranks say in the store how their part went so far, rank 0 puts `id` there, and all fail alike, or make the
- * communicator. Errors: LS_ERR_TIMEOUT names who is missing; what any rank said. */
-ls_status nccl_meet(const backend_place *place, ls_status status, nccl_unique_id *id);
+/* meet.c: all ranks say in the store how their part went so far and whether they compare calls, rank 0 puts `id` there, and
+ * all fail alike, or make the communicator. Errors: LS_ERR_TIMEOUT names who is missing; LS_ERR_ENVIRONMENT who compares
+ * and who does not; what any rank said. */
+ls_status nccl_meet(const backend_place *place, ls_status status, bool checks_calls, nccl_unique_id *id);
 ls_status nccl_connect(nccl_group *nccl, const backend_place *place, const nccl_unique_id *id);
 
 /* "prefix/nccl/WHAT/RANK", the key of a rank. */

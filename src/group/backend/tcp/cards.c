@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/wait.h"
+#include "group/compare.h"
 #include "group/withdrawal.h"
 
 #include <errno.h>
@@ -201,9 +202,7 @@ static ls_status check(const backend_place *place, const tcp_card *own, tcp_card
             return ls_fail(LS_ERR_ENVIRONMENT, "rank %d wants TLS, rank %d does not: LOCKSTEP_TLS has to be the same",
                            card->wants_tls ? name : self, card->wants_tls ? self : name);
         if (card->checks_calls != own->checks_calls)
-            return ls_fail(LS_ERR_ENVIRONMENT,
-                           "rank %d compares all calls, rank %d does not: LOCKSTEP_DEBUG has to be the same",
-                           card->checks_calls ? name : self, card->checks_calls ? self : name);
+            return checks_differ(card->checks_calls ? name : self, card->checks_calls ? self : name);
         if (card->relaxed_order != cards[0].relaxed_order)
             return ls_fail(LS_ERR_MISMATCH,
                            "rank %d and rank %d do not agree on relaxed_order; set it on all ranks alike", name,
