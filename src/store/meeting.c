@@ -118,7 +118,9 @@ static void tell(const meeting *self, ls_status status) {
     snprintf(key, sizeof key, KEYS "told/%" PRId64, self->number);
     /* Adding 0 is a look: the server itself does not count. */
     const bool is_server = self->found->rank == 0;
-    const int64_t others = status == LS_ERR_ENVIRONMENT ? INT64_MAX : self->found->world_size - 1;
+    /* One that is gone is never told. */
+    const int64_t there = self->found->world_size - 1 - (status == LS_ERR_PEER_LOST);
+    const int64_t others = status == LS_ERR_ENVIRONMENT ? INT64_MAX : there;
     while (ls_store_add(self->store, key, !is_server, &told) == LS_OK && is_server && told < others &&
            ls_now_ns() < end_ns)
         ls_sleep_until(ls_now_ns() + LOOK_AGAIN_MS * LS_NS_PER_MS);

@@ -5,12 +5,13 @@ set -u
 . "$1/tests/hosts/network.sh"
 hosts 2
 
+limit_ms=60000
 start() {
-    ranks "1 1 2 2" "$build/tests/worker_hosts" 400000 100 60000
+    ranks "1 1 2 2" "$build/tests/worker_hosts" 400000 100 $limit_ms
 }
 
 check() { # VICTIM WHEN
-    finish 40
+    finish 10
     for rank in 0 1 2 3; do
         [ $rank -eq "$1" ] || { [ "$(cat "$folder/code.$rank")" = 3 ] && grep -q "rank $1[ ,(]" "$folder/rank.$rank"; } ||
             wrong "rank $1 was killed $2, and rank $rank did not name it"
@@ -48,14 +49,27 @@ stop_one() { # STOPPED VICTIM WAITING...
 stop_one 1 2 0
 stop_one 0 1 2 3
 
-# All ranks meet; then those of a host, and those of a lane. The store is rank 0's.
-victim=1
-for point in tcp.meeting.published:1 tcp.meeting.connected:1 tcp.meeting.met:1 shm.share.published:1 shm.share.mapped:1 \
-    shm.share.met:1 tcp.meeting.published:2 tcp.meeting.connected:5 tcp.meeting.met:2 tcp.chunk.sent:1 shm.in_place.combined:1; do
-    export LOCKSTEP_TEST_KILL="${point%:*}:$victim:${point#*:}"
-    start
-    check $victim "at $point"
-    [ "$(cat "$folder/code.$victim")" = 137 ] || wrong "rank $victim did not come to $point"
-    victim=$((victim % 3 + 1))
+# Every rank at every step, rank 0 with the store that it serves. All ranks meet, in two rounds of cards since there are several
+# hosts; then those of a host, and those of a lane.
+kill_at() { # POINT:COUNT RANK...
+    step=$1
+    shift
+    for victim; do
+        export LOCKSTEP_TEST_KILL="${step%:*}:$victim:${step#*:}"
+        start
+        check "$victim" "at $step"
+        [ "$(cat "$folder/code.$victim")" = 137 ] || wrong "rank $victim did not come to $step"
+    done
+}
+
+for step in rendezvous.met:1 tcp.meeting.published:1 tcp.meeting.listed:1 tcp.meeting.published:2 tcp.meeting.listed:2 \
+    tcp.meeting.connected:1 tcp.meeting.connected:5 tcp.meeting.met:1 shm.share.published:1 shm.share.mapped:1 shm.share.met:1 \
+    tcp.meeting.published:3 tcp.meeting.listed:4 tcp.meeting.connected:11 tcp.meeting.met:2 tcp.chunk.sent:1 shm.in_place.combined:1; do
+    kill_at $step 0 1 2 3
 done
+for step in rendezvous.connected:1 rendezvous.checked:1 rendezvous.arrived:1; do kill_at $step 1 2 3; done
+
+# Who has not found the store yet takes rank 0 for one that is to come, until the limit.
+limit_ms=2000
+kill_at rendezvous.connected:1 0
 exit $result
