@@ -10,7 +10,9 @@
 #                         or $meet_at; output in $folder/rank.R, no earlier one's
 #   await TEXT RANK...    until these ranks have written it
 #   finish SECONDS        waits for them; exit codes in $folder/code.R
-#   mpi_across LIST ...   Open MPI's mpirun on the first host, with these hosts' addresses: "10.77.0.1:2,10.77.0.2:2"
+#   plug HOST             it is up again
+#   mpi_across LIST ...   Open MPI's mpirun on the first host, with these hosts' addresses: "10.77.0.1:2,10.77.0.2:2"; data goes
+#                         over interface $mpi_over
 
 if [ "${LS_HOSTS:-}" != made ]; then
     for tool in ip tc unshare; do
@@ -64,6 +66,7 @@ far() {
 }
 
 unplug() { ip link set "port$1" down; }
+plug() { ip link set "port$1" up; }
 
 ranks() {
     places=$1; shift
@@ -114,7 +117,7 @@ AGENT
     chmod 700 "$folder/agent"
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$folder "$folder/agent" 10.77.0.1 \
         timeout -k 5 60 mpirun.openmpi --oversubscribe --host "$list" --mca plm_rsh_agent "$folder/agent" \
-        --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 --mca btl self,tcp --mca pml ob1 "$@"
+        --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include "${mpi_over:-eth0}" --mca btl self,tcp --mca pml ob1 "$@"
 }
 
 # Says what a rank wrote, and remembers that the test is red.
