@@ -17,19 +17,19 @@ typedef struct relay {
     const char *saying;        /* what it looks for; NULL: nothing */
     _Atomic bool stands_still; /* all connections but the first, which is the control connection */
     _Atomic bool is_over;
-    _Atomic int sayings, bytes;
+    _Atomic int sayings, bytes[TCP_CHANNELS]; /* of each connection, both ways */
     int listener;
     tcp_place target; /* rank 0's */
     pthread_t thread;
 } relay;
 
 /* One way. False: it has ended. */
-static inline bool relay_hand_on(relay *self, int from, int to) {
+static inline bool relay_hand_on(relay *self, _Atomic int *counter, int from, int to) {
     char bytes[8192];
     const ssize_t count = recv(from, bytes, sizeof bytes, MSG_DONTWAIT);
     if (count < 0) return true;
     if (count == 0) return false;
-    atomic_fetch_add(&self->bytes, (int)count);
+    atomic_fetch_add(counter, (int)count);
     if (self->saying && memmem(bytes, (size_t)count, self->saying, strlen(self->saying)))
         atomic_fetch_add(&self->sayings, 1);
     return send(to, bytes, (size_t)count, MSG_NOSIGNAL) == count;
@@ -52,7 +52,7 @@ static inline void *relay_run(void *argument) {
         if (count < TCP_CHANNELS && ls_descriptors_wait(&polled, 1, 0) == 1) relay_connect(self, ends[count++]);
         for (int i = 0; i < count && (i == 0 || !atomic_load(&self->stands_still)); i++)
             for (int way = 0; way < 2; way++) {
-                if (has_ended[i][way] || relay_hand_on(self, ends[i][way], ends[i][1 - way])) continue;
+                if (has_ended[i][way] || relay_hand_on(self, &self->bytes[i], ends[i][way], ends[i][1 - way])) continue;
                 has_ended[i][way] = true;
                 shutdown(ends[i][1 - way], SHUT_WR);
             }

@@ -1,5 +1,5 @@
 /* test_tcp.c: groups of groups over tcp, and what cannot be seen in the tests that run over it as well (tests.cmake). */
-#include "group/tcp_cards.h"
+#include "group/tcp_relay.h"
 #include "support/faults.h"
 
 #include "base/clock.h"
@@ -110,6 +110,34 @@ static void few_messages_are_offered_to_one_who_does_not_look(void **state) {
     run_ranks(2, send_to_one_who_does_not_look, NULL);
 }
 
+/* --- lanes ------------------------------------------------------------------------------------------------------------- */
+
+enum { CHUNKS_A_LANE = 2, LANES_BYTES = TCP_LANES * CHUNKS_A_LANE * TCP_CHUNK_BYTES };
+
+static void receive_what_is_counted(const ls_rank *rank) {
+    if (rank->rank == 1) relay_start(rank->argument, rank->store);
+    ls_group *group = open_tcp(rank);
+    char *data = calloc(1, LANES_BYTES);
+    assert_ok(ls_group_broadcast(group, data, LANES_BYTES, LS_I8, 0, NULL));
+    if (rank->rank == 1) relay_stop(rank->argument);
+    ls_group_close(&group);
+    free(data);
+}
+
+static void several_connections_of_a_pair_carry_alike(void **state) {
+    (void)state;
+    relay self = {.saying = NULL};
+    int lanes = 0;
+    run_ranks(2, receive_what_is_counted, &self);
+    for (int i = 0; i < TCP_CHANNELS; i++) {
+        const int whole = self.bytes[i] / (int)TCP_CHUNK_BYTES;
+        if (whole) assert_int_equal(whole, CHUNKS_A_LANE);
+        lanes += whole > 0;
+    }
+    assert_int_equal(lanes, TCP_LANES);
+    assert_true(lanes > 1);
+}
+
 /* --- checks ------------------------------------------------------------------------------------------------------------- */
 
 static void reduce_once(const ls_rank *rank) {
@@ -169,6 +197,7 @@ int main(void) {
         cmocka_unit_test(a_world_of_one_needs_nobody),
         cmocka_unit_test(relatives_live_on_without_their_group),
         cmocka_unit_test(few_messages_are_offered_to_one_who_does_not_look),
+        cmocka_unit_test(several_connections_of_a_pair_carry_alike),
         cmocka_unit_test(an_operation_goes_on_while_its_rank_computes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

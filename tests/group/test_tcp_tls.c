@@ -122,7 +122,7 @@ static void who_listens_on_the_way_reads_nothing(void **state) {
     relay self = {.saying = SAYING};
     run_ranks(2, speak, &self);
     assert_int_equal(self.sayings, 0);
-    assert_true(self.bytes > 1000);
+    for (int i = 0; i < TCP_CHANNELS; i++) assert_true(self.bytes[i] > 250);
 }
 
 static void without_it_who_listens_on_the_way_reads_all(void **state) {
