@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 /* The digit is the protocol's version: an older program is turned away by its first record. */
-static const char greeting_magic[8] = "lstore1g", hello_magic[8] = "lstore1h", verdict_magic[8] = "lstore1v";
+static const char greeting_magic[8] = "lstore1g", verdict_magic[8] = "lstore1v";
+const char store_hello_magic[8] = "lstore1h";
 
 _Static_assert(sizeof(store_greeting) == 40 && sizeof(store_hello) == 164 && sizeof(store_verdict) == 48,
                "records travel as they lie in memory");
@@ -75,7 +76,7 @@ ls_status store_handshake_answer(const store_credentials *credentials, const sto
         return ls_fail(LS_ERR_FORMAT, "what listens there is no server of Lockstep's");
     /* Zeroed whole: what travels holds nothing of the stack. */
     *hello = (store_hello){.rank = rank, .process = getpid(), .channel = channel};
-    memcpy(hello->magic, hello_magic, sizeof hello->magic);
+    memcpy(hello->magic, store_hello_magic, sizeof hello->magic);
     if (gethostname(hello->host, sizeof hello->host - 1) != 0) memcpy(hello->host, "a host", 7);
     LS_TRY(draw(hello->nonce));
     LS_TRY(digest_job(credentials->job, hello->job));
@@ -84,7 +85,7 @@ ls_status store_handshake_answer(const store_credentials *credentials, const sto
 
 ls_status store_handshake_judge(const store_credentials *credentials, const store_greeting *greeting,
                                 store_hello *hello, store_verdict *verdict) {
-    if (memcmp(hello->magic, hello_magic, sizeof hello_magic) != 0)
+    if (memcmp(hello->magic, store_hello_magic, sizeof store_hello_magic) != 0)
         return ls_fail(LS_ERR_FORMAT, "what it sent is no hello of Lockstep's");
     unsigned char job[sizeof hello->job], proof[STORE_PROOF_BYTES];
     LS_TRY(digest_job(credentials->job, job));

@@ -1,7 +1,8 @@
 /* handshake.h: how both ends of a connection prove that they know the job's secret, before anything else is read.
  *
  *     server --> greeting: magic, nonce                            at once
- *     client --> hello:    magic, job, who it is, nonce, proof     HMAC over greeting and hello
+ *     client --> hello:    magic                                   at once too: store/prove.c says why
+ *                          job, who it is, nonce, proof            HMAC over greeting and hello
  *     server --> verdict:  magic, code, proof                      HMAC over greeting, hello and code
  *
  * Proofs are HMAC-SHA256 (RFC 2104) under the secret, over a label for the direction, the job's id and all that was
@@ -37,6 +38,8 @@ typedef struct store_greeting {
     char magic[8];
     unsigned char nonce[STORE_NONCE_BYTES];
 } store_greeting;
+
+extern const char store_hello_magic[8];
 
 typedef struct store_hello {
     char magic[8];

@@ -9,7 +9,8 @@
 
 /* The client's side; zeroed before the first step. */
 typedef struct store_prover {
-    size_t got; /* bytes of the greeting, then of the verdict */
+    bool has_knocked; /* the hello's first bytes are sent */
+    size_t got;       /* bytes of the greeting, then of the verdict */
     store_greeting greeting;
     store_hello hello;
     store_verdict verdict;

@@ -26,8 +26,7 @@
 #include <unistd.h>
 
 enum {
-    SILENCE_MS = 3000,      /* a server answers at once, unless its machine is busy: */
-    MOST_SILENCES = 3,      /* who has so often said nothing for so long is none of ours */
+    SILENCE_MS = 3000,      /* a server answers at once: who says nothing for so long is none of ours */
     OTHER_JOB_MS = 1500,    /* the job before may be about to end */
     FIRST_CONNECT_MS = 300, /* to one address; doubled from round to round, so that a dead one costs little */
     LONGEST_CONNECT_MS = 5000,
@@ -135,7 +134,6 @@ static ls_status open_server(const store_endpoint *endpoint, store_addresses *ad
 typedef struct search {
     ls_error last;            /* why the last attempt failed */
     int64_t other_job_end_ns; /* when we stop hoping that another job's store goes away; 0: none was met */
-    int silences;
 } search;
 
 static ls_status try_address(const store_endpoint *endpoint, const store_address *address, int64_t limit_ms,
@@ -158,8 +156,7 @@ static bool is_final(const store_endpoint *endpoint, search *self, ls_status sta
     if (status == LS_ERR_IO || status == LS_ERR_MEMORY || status == LS_ERR_INTERNAL) return true;
     /* Where ports were derived, strangers on some of them are expected; a server that is not up yet refuses. */
     if (endpoint->port_count > 1 || status == LS_END || status == LS_ERR_PEER_LOST) return false;
-    if (status == LS_ERR_TIMEOUT) return ++self->silences >= MOST_SILENCES;
-    /* Something that speaks no word of ours: that does not change. */
+    /* Something that speaks no word of ours, or none at all: that does not change. */
     if (status != LS_ERR_ENVIRONMENT) return true;
     if (self->other_job_end_ns == 0) self->other_job_end_ns = ls_deadline_after_ms(OTHER_JOB_MS);
     return ls_now_ns() > self->other_job_end_ns;

@@ -135,6 +135,21 @@ static void what_follows_the_hello_is_left_in_the_socket(void **state) {
     close(server);
 }
 
+/* A connection whose other end is gone without a word tells nobody who only listens. */
+static void the_client_says_something_before_it_has_heard_anything(void **state) {
+    (void)state;
+    const store_credentials both = make("0123456789abcdef", "job");
+    int client = -1, server = -1;
+    char said[8];
+    store_prover prover = {.got = 0};
+    open_pair(&client, &server);
+    assert_int_equal(store_prover_step(&prover, client, &both, 0, 0), LS_END);
+    assert_int_equal(recv(server, said, sizeof said, MSG_DONTWAIT), sizeof said);
+    assert_memory_equal(said, store_hello_magic, sizeof said);
+    close(client);
+    close(server);
+}
+
 static void who_says_nothing_is_waited_for_until_the_deadline(void **state) {
     (void)state;
     const store_credentials both = make("0123456789abcdef", "job");
@@ -152,6 +167,7 @@ int main(void) {
         cmocka_unit_test(each_side_learns_why_it_is_refused),
         cmocka_unit_test(a_side_that_hangs_up_is_lost),
         cmocka_unit_test(what_follows_the_hello_is_left_in_the_socket),
+        cmocka_unit_test(the_client_says_something_before_it_has_heard_anything),
         cmocka_unit_test(who_says_nothing_is_waited_for_until_the_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
