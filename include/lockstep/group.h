@@ -23,7 +23,8 @@
  * and its number; the contents of the buffers are then undefined. Close the group; the ranks that are left may open
  * another.
  *
- * The collectives and their names are those of MPI (https://www.mpi-forum.org/docs) and of PyTorch's c10d. */
+ * The collectives and their names are those of MPI (https://www.mpi-forum.org/docs) and of PyTorch's c10d;
+ * docs/porting.md lists what differs. */
 #ifndef LOCKSTEP_GROUP_H
 #define LOCKSTEP_GROUP_H
 
