@@ -62,7 +62,7 @@ fuzz: ## each fuzzer for FUZZ_SECONDS (60), the coverage it reached, and proofs 
 	@scripts/deps.sh build fuzz
 	@CC=clang $(call build,build-fuzz,-DLS_FUZZ=ON,fuzzers)
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
-	@scripts/fuzz-proof.sh
+	@scripts/fuzz-proof.sh build-fuzz
 
 bench: ## the benchmarks, without assertions, side by side with what else is installed
 	@scripts/deps.sh build test

@@ -65,12 +65,34 @@ static bool turn(tcp_group *tcp, backend_op *ops, bool *is_done) {
     return progress != COLLECTIVE_FAILED;
 }
 
+/* What has become of the peer follows from what it has sent, in bytes a channel. */
+static void check(const tcp_group *tcp, const size_t *sent, const bool *is_done, const backend_op *ops) {
+    const tcp_peer *peer = &tcp->peers[1];
+    const tcp_mail *mail = &peer->mail;
+    size_t on_lanes = 0;
+    for (int lane = 0; lane < TCP_LANES; lane++) {
+        const tcp_receiver *receiver = &peer->receivers[lane];
+        const tcp_piece *piece = receiver->piece;
+        on_lanes += sent[TCP_FIRST_LANE + lane];
+        if (piece && receiver->left > (size_t)(piece->into + piece->bytes - receiver->at)) abort();
+    }
+    /* Nothing is judged before it is whole, nothing complete before it is there. */
+    if (peer->standing == TCP_HAS_LOST && sent[TCP_CONTROL] < sizeof(tcp_note)) abort();
+    if (is_done[0] && on_lanes < sizeof(tcp_head) + ops[0].bytes) abort();
+    if (is_done[1] && sent[TCP_CONTROL] < sizeof(tcp_note)) abort();
+    if (is_done[2] && sent[TCP_LETTERS] < sizeof(tcp_letter) + ops[2].bytes) abort();
+    if (mail->seen > mail->offered || (mail->has_grant && mail->granted >= mail->offered)) abort();
+    for (int i = 0; i < 2; i++)
+        if (peer->calls[i].name[TCP_NAME_BYTES - 1] != '\0') abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static tcp_group tcp;
     static collective *sums; /* its scratch is large: made once, begun anew each time */
     int ends[TCP_CHANNELS];
     static float values[COUNT], sent[10], got[10];
     bool is_done[3] = {false};
+    size_t together[TCP_CHANNELS] = {0};
     backend_op ops[3] = {
         {.call = {.kind = GROUP_ALL_REDUCE, .count = COUNT, .data = values}, .number = 2, .bytes = sizeof values},
         {.call = {.kind = GROUP_SEND, .count = 10, .send = sent, .root = 1, .tag = 1}, .bytes = sizeof sent},
@@ -90,9 +112,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             ends[channel] = -1;
         }
         if (ends[channel] >= 0) (void)!send(ends[channel], data + 2, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+        together[channel] += length;
         data += 2 + length;
         size -= 2 + length;
         for (int i = 0; i < 3 && goes_on; i++) goes_on = turn(&tcp, ops, is_done);
+        check(&tcp, together, is_done, ops);
     }
     close_pair(&tcp, ends);
     return 0;
