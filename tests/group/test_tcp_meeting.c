@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 /* --- faults ----------------------------------------------------------------------------------------------------------- */
 
@@ -291,6 +292,66 @@ static void a_rank_that_cannot_be_reached_is_named(void **state) {
     ls_store_close(&store);
 }
 
+/* Rank 2 hands in its card, and does not come. */
+typedef struct absence {
+    int64_t process;
+    uint64_t other_space; /* of process numbers */
+    ls_status status;
+    const char *said;
+} absence;
+
+static void miss_rank_2(const ls_rank *rank) {
+    const absence *self = rank->argument;
+    ls_group *group = NULL;
+    if (rank->rank == 2) {
+        tcp_card card = read_card(rank->store);
+        card.process = self->process;
+        card.process_space ^= self->other_space;
+        assert_ok(ls_store_set(rank->store, PREFIX "/card0/2", &card, sizeof card));
+        return;
+    }
+    assert_int_equal(try_open_tcp(rank, self->status == LS_ERR_TIMEOUT ? 1500 : 30000, &group), self->status);
+    assert_error_says(self->said);
+}
+
+static void who_does_not_come_is_named_alone_and_at_once_where_its_process_has_ended(void **state) {
+    (void)state;
+    const pid_t ended = fork();
+    if (ended == 0) _exit(0);
+    assert_int_equal(waitpid(ended, NULL, 0), ended);
+    char died[64];
+    snprintf(died, sizeof died, "process %d) died while the group was opened", (int)ended);
+    const absence absences[] = {{getpid(), 0, LS_ERR_TIMEOUT, "missing: rank 2 ("},
+                                {ended, 0, LS_ERR_PEER_LOST, died},
+                                {ended, 1, LS_ERR_TIMEOUT, "missing: rank 2 ("}};
+    for (int i = 0; i < 3; i++) run_ranks(3, miss_rank_2, (void *)&absences[i]);
+}
+
+static void be_elsewhere(const ls_rank *rank) {
+    ls_group *group = NULL;
+    if (rank->rank == 1) {
+        tcp_card card = read_card(rank->store);
+        card.host_id[0] ^= 1;
+        assert_ok(ls_store_set(rank->store, PREFIX "/card0/1", &card, sizeof card));
+        return;
+    }
+    assert_int_equal(try_open_tcp(rank, 30000, &group), LS_ERR_ENVIRONMENT);
+    assert_error_says("the ranks are on several hosts and have no secret: give all of them the same file");
+}
+
+/* No secret travels through a file, which others may read. */
+static void nobody_listens_beyond_the_host_without_a_secret(void **state) {
+    (void)state;
+    char path[] = "/tmp/lockstep-test-XXXXXX";
+    ls_store *store = NULL;
+    const int made = mkstemp(path);
+    assert_true(made >= 0 && close(made) == 0 && unlink(path) == 0);
+    assert_ok(ls_store_open_file(&store, path));
+    run_ranks_over(store, 2, be_elsewhere, NULL);
+    ls_store_close(&store);
+    unlink(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hundred_groups_leave_no_key_and_no_descriptor),
@@ -301,6 +362,8 @@ int main(void) {
         cmocka_unit_test(who_proves_for_another_group_or_another_rank_is_turned_away),
         cmocka_unit_test(addresses_are_tried_until_one_leads_to_the_rank),
         cmocka_unit_test(a_rank_that_cannot_be_reached_is_named),
+        cmocka_unit_test(who_does_not_come_is_named_alone_and_at_once_where_its_process_has_ended),
+        cmocka_unit_test(nobody_listens_beyond_the_host_without_a_secret),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
