@@ -108,21 +108,21 @@ void ls_at_point(const char *point, int rank, int count, void (*action)(void *ar
     atomic_store(&at_point.name, point);
 }
 
-static void die(void *unused) {
-    (void)unused;
-    raise(SIGKILL);
+static void signal_oneself(void *signal) {
+    raise(*(const int *)signal);
 }
 
 void ls_kill_at_point_from_environment(void) {
     const char *wish = getenv("LOCKSTEP_TEST_KILL");
     if (!wish) return;
     static char point[128];
+    static int signal = SIGKILL;
     int rank = -1, count = 1;
-    if (sscanf(wish, "%127[^:]:%d:%d", point, &rank, &count) < 2) {
-        fprintf(stderr, "LOCKSTEP_TEST_KILL is \"%s\": expected point:rank:count\n", wish);
+    if (sscanf(wish, "%127[^:]:%d:%d:%d", point, &rank, &count, &signal) < 2) {
+        fprintf(stderr, "LOCKSTEP_TEST_KILL is \"%s\": expected point:rank:count:signal\n", wish);
         exit(2);
     }
-    ls_at_point(point, rank, count, die, NULL);
+    ls_at_point(point, rank, count, signal_oneself, &signal);
 }
 
 /* --- what is left ------------------------------------------------------------------------------------------------- */

@@ -59,9 +59,9 @@ int ls_point_hits(const char *point);
  * time). NULL ends it. */
 void ls_at_point(const char *point, int rank, int count, void (*action)(void *argument), void *argument);
 
-/* For the worker programs of tests, called first in main: with LOCKSTEP_TEST_KILL="point:rank:count" in the
- * environment, this process, if it is that rank, kills itself with SIGKILL when it reaches the point for the count-th
- * time. */
+/* For the worker programs of tests, called first in main: with LOCKSTEP_TEST_KILL="point:rank:count:signal" in the
+ * environment, this process, if it is that rank, sends itself the signal (SIGKILL where there is none) when it reaches the
+ * point for the count-th time. */
 void ls_kill_at_point_from_environment(void);
 
 #endif
