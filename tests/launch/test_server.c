@@ -72,6 +72,17 @@ static void a_key_of_the_longest_name_and_a_value_of_the_largest_size_travel(voi
     ls_store_close(&store);
 }
 
+typedef struct client {
+    ls_store *store; /* NULL: opens one of its own */
+    int index, count, rounds;
+    ls_status status;
+} client;
+
+static void wait_for_late(void *argument) {
+    client *self = argument;
+    self->status = ls_store_wait(self->store, "late", 10000);
+}
+
 static void a_wait_that_expires_names_its_key_and_leaves_nothing_behind(void **state) {
     (void)state;
     ls_store *store = open_store();
@@ -85,6 +96,15 @@ static void a_wait_that_expires_names_its_key_and_leaves_nothing_behind(void **s
     /* The answer to this comes after the withdrawals: none of the hundred is still parked with the server. */
     assert_int_equal(ls_store_check(store, "x", &flag), LS_OK);
     assert_true(ls_alloc_live() <= before + 1);
+
+    /* But that of another thread, whose request went over the same connection, still is. */
+    client other = {.store = store};
+    ls_thread thread = {0};
+    assert_int_equal(ls_thread_start(&thread, "other", wait_for_late, &other), LS_OK);
+    assert_int_equal(ls_store_wait(store, "nobody/sets/this", 50), LS_ERR_TIMEOUT);
+    assert_int_equal(ls_store_set(store, "late", "x", 1), LS_OK);
+    ls_thread_join(&thread);
+    assert_int_equal(other.status, LS_OK);
     ls_store_close(&store);
 }
 
@@ -140,12 +160,6 @@ static void descriptors_travel_and_are_dropped_with_their_key(void **state) {
 }
 
 /* --- many --------------------------------------------------------------------------------------------------------- */
-
-typedef struct client {
-    ls_store *store; /* NULL: opens one of its own */
-    int index, count, rounds;
-    ls_status status;
-} client;
 
 /* A barrier a round: everyone adds, the last one sets the key that all wait for. */
 static void meet(void *argument) {

@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -362,6 +363,49 @@ static void four_thousand_clients_are_served(void **state) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+static int knock(int port) {
+    store_addresses addresses;
+    int made = -1;
+    assert_ok(store_resolve("127.0.0.1", &addresses));
+    store_address_set_port(&addresses.list[0], port);
+    assert_ok(store_address_connect(&addresses.list[0], ls_deadline_after_ms(5000), &made));
+    return made;
+}
+
+/* What the server's process may have by itself is too little for the first few, and all that it may have for the knocks. */
+static void a_server_without_descriptors_raises_its_limit_then_waits_for_free_ones(void **state) {
+    (void)state;
+    enum { FEW = 24, ALL = 64, CLIENTS = 30, KNOCKS = 40 };
+    int ends[2], port = 0, knocks[KNOCKS];
+    ls_store *clients[CLIENTS];
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        ls_store *own = NULL;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = FEW, .rlim_max = ALL}) != 0) _exit(1);
+        if (ls_store_open_tcp(&own, "127.0.0.1", 0, true, 5000) != LS_OK) _exit(2);
+        port = ls_store_port(own);
+        if (write(ends[1], &port, sizeof port) != sizeof port) _exit(3);
+        ls_store_wait(own, "end", LS_FOREVER);
+        _exit(0);
+    }
+    assert_int_equal(read(ends[0], &port, sizeof port), sizeof port);
+    close(ends[0]);
+    close(ends[1]);
+    for (int i = 0; i < CLIENTS; i++) clients[i] = reach("127.0.0.1", port);
+    for (int i = 0; i < KNOCKS; i++) knocks[i] = knock(port);
+    assert_joined(clients[0], clients[CLIENTS - 1]); /* who is in is served on */
+    for (int i = 0; i < KNOCKS; i++) close(knocks[i]);
+    ls_store *another = reach("127.0.0.1", port);
+    assert_ok(ls_store_set(another, "end", "x", 1));
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    ls_store_close(&another);
+    for (int i = 0; i < CLIENTS; i++) ls_store_close(&clients[i]);
+}
+
 /* --- prefix ------------------------------------------------------------------------------------------------------- */
 
 static void a_view_sees_its_own_keys_alone(void **state) {
@@ -439,6 +483,7 @@ int main(void) {
         TCP_TEST(descriptors_travel_beside_tcp),
         TCP_TEST(a_forked_child_holds_neither_port_nor_socket),
         TCP_TEST(four_thousand_clients_are_served),
+        TCP_TEST(a_server_without_descriptors_raises_its_limit_then_waits_for_free_ones),
         TCP_TEST(a_view_sees_its_own_keys_alone),
         TCP_TEST(every_fault_is_reported_and_leaves_nothing),
     };
