@@ -132,6 +132,19 @@ static int listen_somewhere(int *port) {
     return listener;
 }
 
+/* Linux gives a client the next port of its own range, in steps of two, each time that it is refused: so it comes to the
+ * one that it looks for, and is connected with itself. A port that is found by listening is of the other parity. */
+static void a_client_that_is_refused_long_enough_does_not_meet_itself(void **state) {
+    (void)state;
+    store_addresses addresses;
+    int port = 0, listener = listen_somewhere(&port), connected = -1;
+    close(listener);
+    assert_ok(store_resolve("127.0.0.1", &addresses));
+    store_address_set_port(&addresses.list[0], port ^ 1);
+    for (int i = 0; i < 20000; i++)
+        assert_int_equal(store_address_connect(&addresses.list[0], ls_deadline_after_ms(5000), &connected), LS_END);
+}
+
 static void a_taken_port_is_named_on_all_ranks_at_once(void **state) {
     (void)state;
     int port = 0;
@@ -476,6 +489,7 @@ int main(void) {
         TCP_TEST(clients_may_come_before_the_server),
         TCP_TEST(a_hundred_servers_in_turn_take_one_port),
         TCP_TEST(a_taken_port_is_named_on_all_ranks_at_once),
+        TCP_TEST(a_client_that_is_refused_long_enough_does_not_meet_itself),
         TCP_TEST(another_protocol_is_told_apart),
         TCP_TEST(a_rank_that_dies_ends_the_waits_of_others_by_name),
         TCP_TEST(the_servers_end_ends_waits_and_names_it),
