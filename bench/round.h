@@ -49,18 +49,15 @@ static inline int64_t bench_now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* A rank on each processor, where there are enough: measured is the library, not the scheduler. */
+/* Where there are enough, each rank has processors of its own, the same number or one less: measured is the library, not the
+ * scheduler. What is to spare is for threads of the rank beside the one that computes. */
 static inline void bench_bind(int rank, int ranks) {
-    cpu_set_t allowed, one;
+    cpu_set_t allowed, own;
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < ranks) return;
-    int left = rank;
-    for (int processor = 0; processor < CPU_SETSIZE; processor++) {
-        if (!CPU_ISSET((size_t)processor, &allowed) || left-- > 0) continue;
-        CPU_ZERO(&one);
-        CPU_SET((size_t)processor, &one);
-        sched_setaffinity(0, sizeof one, &one);
-        return;
-    }
+    CPU_ZERO(&own);
+    for (int processor = 0, seen = 0; processor < CPU_SETSIZE; processor++)
+        if (CPU_ISSET((size_t)processor, &allowed) && seen++ % ranks == rank) CPU_SET((size_t)processor, &own);
+    sched_setaffinity(0, sizeof own, &own);
 }
 
 static inline void bench_answer(const bench_rank *self, const char *text) {

@@ -12,7 +12,7 @@ most_bytes, process, first = (int(argument) for argument in sys.argv[1:])
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 cores = sorted(os.sched_getaffinity(0))
 if len(cores) >= ranks:
-    os.sched_setaffinity(0, {cores[rank]})
+    os.sched_setaffinity(0, cores[rank::ranks])
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 data = torch.zeros(most_bytes // 4, dtype=torch.float32)

@@ -6,14 +6,15 @@
 
 #include "base/clock.h"
 
-/* How long nobody must have driven: from the shortest, up to the longest for a queue that others keep driving. Where they do
- * without us, we sleep only after an idle one in which nothing was posted. A processor to spare lets us be quick; without one
- * we take time from the computation, as each look does, and each time that who posts has to wake us. */
+/* How long nobody must have driven: from the shortest, up to the longest for a queue that others keep driving. And for how
+ * long we look by the clock, though nothing is to be done, before we sleep until a post wakes us: who posts soon again need not.
+ * A processor to spare lets us be quick, and patient. Without one each look takes time from the computation: who left us a call
+ * to carry on computes now, so that we sleep at once. */
 typedef struct pace {
-    int64_t shortest_ns, idle_ns, longest_ns;
+    int64_t shortest_ns, longest_ns, patience_ns, patience_once_helped_ns;
 } pace;
-static const pace beside_a_spare_processor = {20 * 1000, 100 * 1000, 100 * 1000};
-static const pace on_shared_processors = {100 * 1000, LS_NS_PER_MS, 5 * LS_NS_PER_MS};
+static const pace beside_a_spare_processor = {20 * 1000, 100 * 1000, 10 * LS_NS_PER_MS, 10 * LS_NS_PER_MS};
+static const pace on_shared_processors = {100 * 1000, 5 * LS_NS_PER_MS, LS_NS_PER_MS, 0};
 
 static bool has_work(const ls_group *group) {
     return atomic_load_explicit(&group->first, memory_order_acquire) != NULL || group_has_mail(group);
@@ -33,27 +34,28 @@ static void sleep_idle(ls_group *group) {
 static void run(void *argument) {
     ls_group *group = argument;
     const pace *moments = group->progress_may_spin ? &beside_a_spare_processor : &on_shared_processors;
-    int64_t moment_ns = moments->longest_ns;
-    bool was_driven = false, has_helped = false; /* since we slept */
+    int64_t moment_ns = moments->longest_ns, worked_ns = 0, patience_ns = 0;
     while (!atomic_load_explicit(&group->is_closing, memory_order_acquire)) {
-        /* While who posts soon waits, too, we look by the clock: then nobody need wake us each time. */
-        if (!was_driven && (has_helped || moment_ns >= moments->idle_ns) && !has_work(group)) {
+        if (!has_work(group) && ls_now_ns() - worked_ns >= patience_ns) {
             sleep_idle(group);
+            worked_ns = ls_now_ns();
             moment_ns = moments->shortest_ns;
-            has_helped = false;
+            patience_ns = moments->patience_ns;
         }
         /* Hints, all relaxed: read wrong, they make us early or late by a moment. */
         const uint64_t turns = atomic_load_explicit(&group->turns, memory_order_relaxed);
         const uint32_t seen = atomic_load_explicit(&group->posted, memory_order_acquire);
         ls_word_wait(&group->posted, seen, ls_now_ns() + moment_ns);
-        was_driven = turns != atomic_load_explicit(&group->turns, memory_order_relaxed) ||
-                     atomic_load_explicit(&group->driver, memory_order_relaxed) ||
-                     atomic_load_explicit(&group->waiters, memory_order_relaxed) > 0;
+        const bool was_driven = turns != atomic_load_explicit(&group->turns, memory_order_relaxed) ||
+                                atomic_load_explicit(&group->driver, memory_order_relaxed) ||
+                                atomic_load_explicit(&group->waiters, memory_order_relaxed) > 0;
+        if (was_driven) worked_ns = ls_now_ns();
         if (!was_driven && has_work(group) && group_try_drive(group)) {
             drive_queue(group, NULL, LS_DEADLINE_NEVER);
             group_stop_driving(group);
+            worked_ns = ls_now_ns();
             moment_ns = moments->shortest_ns;
-            has_helped = true;
+            patience_ns = moments->patience_once_helped_ns;
         } else {
             moment_ns = moment_ns * 2 < moments->longest_ns ? moment_ns * 2 : moments->longest_ns;
         }

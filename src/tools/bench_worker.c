@@ -96,7 +96,7 @@ int bench_all_reduce_worker(int argc, char **argv) {
     static bench_rank self;
     static sitting bench;
     if (argc != 4) return 2;
-    /* Before the group is open: a rank is bound to its processor first, so that its memory is near. */
+    /* Before the group is open: a rank is bound to its processors first, so that its memory is near. */
     const char *rank = getenv("RANK"), *ranks = getenv("WORLD_SIZE");
     self.rank = rank ? atoi(rank) : 0;
     self.ranks = ranks ? atoi(ranks) : 1;

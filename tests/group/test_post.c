@@ -279,6 +279,25 @@ static void the_progress_thread_looks_a_while_where_it_has_not_helped(void **sta
     ls_group_close(&group);
 }
 
+/* A look costs nothing there, and each wake the thread that computes. */
+static void beside_a_spare_processor_the_progress_thread_looks_a_while_though_it_has_helped(void **state) {
+    (void)state;
+    ls_group *group = open_alone(LS_REACH_HOST);
+    group->progress_may_spin = true;
+    const int64_t hopeless_ns = ls_now_ns() + HOPELESS_NS;
+    for (bool looks = false; !looks;) {
+        assert_true(ls_now_ns() < hopeless_ns);
+        ls_work *work = post_held(group);
+        while (!work_is_complete(work)) {}
+        const int64_t end_ns = work->end_ns;
+        end(work);
+        ls_sleep_until(end_ns + 2 * LS_NS_PER_MS);
+        looks = !atomic_load(&group->progress_sleeps);
+    }
+    await_sleep(group);
+    ls_group_close(&group);
+}
+
 static void a_queue_that_others_keep_driving_is_left_to_them(void **state) {
     (void)state;
     ls_group *group = open_shared();
@@ -312,6 +331,7 @@ int main(void) {
         cmocka_unit_test(what_nobody_waits_for_is_soon_taken_over_after_a_hand_over),
         cmocka_unit_test(the_progress_thread_sleeps_at_once_when_it_has_helped),
         cmocka_unit_test(the_progress_thread_looks_a_while_where_it_has_not_helped),
+        cmocka_unit_test(beside_a_spare_processor_the_progress_thread_looks_a_while_though_it_has_helped),
         cmocka_unit_test(a_queue_that_others_keep_driving_is_left_to_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
