@@ -105,7 +105,10 @@ static void signals_are_passed_on_to_all_ranks(void **state) {
 static void a_program_that_ends_well_on_a_signal_ends_the_job_well(void **state) {
     (void)state;
     ls_ranks *job = ls_ranks_start(&(ls_ranks_options){
-        .ranks = 2, SHELL("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done")});
+        .ranks = 2,
+        /* The shell around it hears of the signal too, and waits. */
+        SHELL("trap 'wait; exit 0' TERM; "
+              "(trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done) & wait")});
     for (int i = 0; i < 2; i++) ls_ranks_wait_for(job, i, "ready");
     kill(ls_ranks_launcher(job), SIGTERM);
     ls_ranks_finish(job);
