@@ -94,7 +94,7 @@ symbols: ## rewrites the tested list of the shared library's exported symbols
 
 install: ## builds without assertions and installs under PREFIX (/usr/local), into DESTDIR if given
 	@scripts/deps.sh --check build
-	@$(call build,build-release,-DCMAKE_BUILD_TYPE=Release)
+	@$(call build,build-release,-DCMAKE_BUILD_TYPE=Release,installed)
 	@cmake --install build-release
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 

@@ -227,6 +227,7 @@ ls_status ls_group_open(ls_group **group, const ls_group_options *options) {
     ls_group_options found;
     const ls_backend *backend = NULL;
     LS_TRY(group_choose(options ? options : &defaults, &found, &backend));
+    if (found.rank == 0) ls_env_warn_unknown();
     const ls_status status = group_open_backend(group, &found, backend);
     if (status != LS_OK && (!options || !options->store)) store_settle(found.store);
     ls_store_close(&found.store);

@@ -2,6 +2,7 @@
 #include "support/test.h"
 
 #include "base/context.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -147,6 +148,32 @@ static void lines_up_to_the_wanted_level_are_written_with_their_rank(void **stat
     assert_null(strstr(text, "rank"));
 }
 
+static void a_variable_that_looks_like_ours_and_is_none_is_named_in_the_log(void **state) {
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    const int before = dup(STDERR_FILENO);
+    setenv("LOCKSTEP_BACKND", "tcp", 1);
+    setenv("LOCKSTEP_BACKEND_", "tcp", 1);
+    setenv("LOCKSTEP_BACKEND", "tcp", 1);
+    dup2(ends[1], STDERR_FILENO);
+    ls_env_warn_unknown();
+    dup2(before, STDERR_FILENO);
+    close(before);
+    close(ends[1]);
+    unsetenv("LOCKSTEP_BACKND");
+    unsetenv("LOCKSTEP_BACKEND_");
+    unsetenv("LOCKSTEP_BACKEND");
+    char text[4096];
+    const ssize_t used = read(ends[0], text, sizeof text - 1);
+    close(ends[0]);
+    assert_true(used > 0);
+    text[used] = '\0';
+    assert_non_null(strstr(text, "LOCKSTEP_BACKND has no effect"));
+    assert_non_null(strstr(text, "LOCKSTEP_BACKEND_ has no effect"));
+    assert_null(strstr(text, "LOCKSTEP_BACKEND has no effect"));
+}
+
 static void a_line_that_cannot_be_written_leaves_errno_alone(void **state) {
     (void)state;
     const int kept = dup(STDERR_FILENO);
@@ -167,6 +194,7 @@ int main(void) {
         cmocka_unit_test(a_caller_adds_what_it_knows_and_the_cause_stays),
         cmocka_unit_test(a_long_sentence_is_cut_and_its_cause_is_not),
         cmocka_unit_test(lines_up_to_the_wanted_level_are_written_with_their_rank),
+        cmocka_unit_test(a_variable_that_looks_like_ours_and_is_none_is_named_in_the_log),
         cmocka_unit_test(a_line_that_cannot_be_written_leaves_errno_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

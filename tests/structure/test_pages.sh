@@ -1,6 +1,7 @@
 #!/bin/sh
 # What pages name is there: relative links, files and folders in backticks, and tests, which are named in backticks by the
-# sentence that they prove (four words or more).
+# sentence that they prove (four words or more). And the other way round: each variable that the library reads is on a page, and in
+# the list of those that it knows.
 set -u
 cd "$1" || exit 1
 pages=$(find docs README.md CONTRIBUTING.md CHANGELOG.md -name '*.md')
@@ -21,5 +22,9 @@ for page in $pages; do
             grep -rqw "$name" tests src include examples || { echo "$page: nothing is called $name"; status=1; } ;;
         esac
     done
+done
+for name in $(grep -rhoE '"LOCKSTEP_[A-Z_]*[A-Z]"' src | tr -d '"' | sort -u); do
+    grep -q "\"$name\"" src/base/environment.c || { echo "src/base/environment.c: does not know $name"; status=1; }
+    grep -rqw "$name" docs || { echo "docs: no page names $name"; status=1; }
 done
 exit $status
