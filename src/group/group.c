@@ -224,6 +224,11 @@ ls_status ls_group_open(ls_group **group, const ls_group_options *options) {
     static const ls_group_options defaults = {0};
     if (!group) return ls_fail(LS_ERR_ARGUMENT, "cannot open a group: the place for its handle is NULL");
     *group = NULL;
+    if (options && options->timeout_ms < LS_FOREVER)
+        return ls_fail(LS_ERR_ARGUMENT,
+                       "cannot open a group: timeout_ms is %" PRId64
+                       "; it is 1 or more, 0 for 30 minutes, or LS_FOREVER",
+                       options->timeout_ms);
     ls_group_options found;
     const ls_backend *backend = NULL;
     LS_TRY(group_choose(options ? options : &defaults, &found, &backend));

@@ -41,8 +41,10 @@ ls_status store_resolve(const char *host, store_addresses *found) {
     /* Both families, in the order in which the system prefers them; no look-ups of our own. */
     const int failure = ls_fault(LS_FAULT_SYSCALL) ? EAI_MEMORY : getaddrinfo(plain, NULL, &hints, &list);
     if (failure) {
-        ls_fail(LS_ERR_ENVIRONMENT, "\"%s\" is no address, and no host is found by that name: %s", plain,
-                gai_strerror(failure));
+        ls_fail(LS_ERR_ENVIRONMENT,
+                "\"%s\" is no address, and no host is found by that name: %s; correct it where it was set "
+                "(MASTER_ADDR, or the host of a store)",
+                plain, gai_strerror(failure));
         /* A job's pods may start before the name service knows them. */
         return failure == EAI_AGAIN ? LS_END : LS_ERR_ENVIRONMENT;
     }
@@ -138,7 +140,9 @@ ls_status store_address_listen(store_address *address, int *listener) {
     char text[STORE_ADDRESS_TEXT_BYTES];
     store_address_describe(address, text);
     if (failure == EADDRINUSE)
-        return ls_fail(LS_ERR_STATE, "port %d is taken (%s): another job or program listens there; choose another",
+        return ls_fail(LS_ERR_STATE,
+                       "port %d is taken (%s): another job or program listens there, or a second rank 0 of this job; "
+                       "choose another port, or start rank 0 once",
                        store_address_port(address), text);
     return ls_fail_errno(LS_ERR_IO, failure, "cannot listen on %s", text);
 }

@@ -101,6 +101,8 @@ static void wrong_options_are_refused(void **state) {
     assert_error_says("without a store");
     assert_int_equal(ls_group_open(&group, &(ls_group_options){.rank = 2, .world_size = 2}), LS_ERR_ARGUMENT);
     assert_int_equal(ls_group_open(&group, &(ls_group_options){.rank = 1}), LS_ERR_ARGUMENT);
+    assert_int_equal(ls_group_open(&group, &(ls_group_options){.timeout_ms = -2}), LS_ERR_ARGUMENT);
+    assert_error_says("timeout_ms is -2");
     assert_null(group);
 }
 
