@@ -22,7 +22,49 @@ typedef struct expected_choice {
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-/* What docs/process-groups.md tells. */
+typedef struct border {
+    group_kind kind;
+    int world_size;
+    bool is_relaxed;
+    size_t bytes;
+    algorithm_name below, above;
+} border;
+
+/* The table of docs/process-groups.md: where the choice changes. */
+static const border borders[] = {
+    {GROUP_ALL_REDUCE, 2, false, 32 * KIB, ALGORITHM_EXCHANGE, ALGORITHM_BRUCK},
+    {GROUP_ALL_REDUCE, 2, false, 2 * MIB, ALGORITHM_BRUCK, ALGORITHM_EXCHANGE},
+    {GROUP_ALL_REDUCE, 2, false, 9 * MIB / 2, ALGORITHM_EXCHANGE, ALGORITHM_PAIRWISE},
+    {GROUP_ALL_REDUCE, 4, false, 32 * KIB, ALGORITHM_EXCHANGE, ALGORITHM_PAIRWISE},
+    {GROUP_ALL_REDUCE, 8, false, 16 * KIB, ALGORITHM_EXCHANGE, ALGORITHM_PAIRWISE},
+    {GROUP_ALL_REDUCE, 16, false, 11 * KIB, ALGORITHM_EXCHANGE, ALGORITHM_PAIRWISE},
+    {GROUP_ALL_REDUCE, 64, false, 13 * KIB, ALGORITHM_BRUCK, ALGORITHM_PAIRWISE},
+    {GROUP_ALL_REDUCE, 2, true, 32 * KIB, ALGORITHM_EXCHANGE, ALGORITHM_DOUBLING},
+    {GROUP_ALL_REDUCE, 2, true, 2 * MIB, ALGORITHM_DOUBLING, ALGORITHM_HALVING},
+    {GROUP_ALL_REDUCE, 2, true, 4 * MIB, ALGORITHM_HALVING, ALGORITHM_PAIRWISE},
+    {GROUP_ALL_REDUCE, 4, true, 23 * KIB, ALGORITHM_EXCHANGE, ALGORITHM_DOUBLING},
+    {GROUP_ALL_REDUCE, 4, true, 256 * KIB, ALGORITHM_PAIRWISE, ALGORITHM_HALVING},
+    {GROUP_ALL_REDUCE, 4, true, 4 * MIB, ALGORITHM_HALVING, ALGORITHM_PAIRWISE},
+    {GROUP_ALL_REDUCE, 8, true, 8 * KIB, ALGORITHM_EXCHANGE, ALGORITHM_DOUBLING},
+    {GROUP_ALL_REDUCE, 8, true, 44 * KIB, ALGORITHM_DOUBLING, ALGORITHM_PAIRWISE},
+    {GROUP_ALL_REDUCE, 8, true, 256 * KIB, ALGORITHM_PAIRWISE, ALGORITHM_HALVING},
+    {GROUP_ALL_REDUCE, 8, true, 4 * MIB, ALGORITHM_HALVING, ALGORITHM_PAIRWISE},
+    {GROUP_ALL_REDUCE, 8, true, 11 * MIB, ALGORITHM_PAIRWISE, ALGORITHM_RING},
+    {GROUP_ALL_REDUCE, 16, true, 66 * KIB, ALGORITHM_DOUBLING, ALGORITHM_PAIRWISE},
+    {GROUP_ALL_REDUCE, 16, true, 512 * KIB, ALGORITHM_PAIRWISE, ALGORITHM_HALVING},
+    {GROUP_ALL_REDUCE, 16, true, 4 * MIB, ALGORITHM_HALVING, ALGORITHM_PAIRWISE},
+    {GROUP_ALL_REDUCE, 16, true, 11 * MIB, ALGORITHM_PAIRWISE, ALGORITHM_RING},
+    {GROUP_ALL_REDUCE, 64, true, 60 * KIB, ALGORITHM_DOUBLING, ALGORITHM_HALVING},
+    {GROUP_ALL_REDUCE, 64, true, 4 * MIB, ALGORITHM_HALVING, ALGORITHM_PAIRWISE},
+    {GROUP_ALL_REDUCE, 64, true, 7 * MIB, ALGORITHM_PAIRWISE, ALGORITHM_RING},
+    {GROUP_BROADCAST, 4, false, 112 * KIB, ALGORITHM_BINOMIAL, ALGORITHM_CHAIN},
+    {GROUP_BROADCAST, 8, false, 172 * KIB, ALGORITHM_BINOMIAL, ALGORITHM_CHAIN},
+    {GROUP_BROADCAST, 16, false, 308 * KIB, ALGORITHM_BINOMIAL, ALGORITHM_CHAIN},
+    {GROUP_BROADCAST, 64, false, 616 * KIB, ALGORITHM_BINOMIAL, ALGORITHM_CHAIN},
+    {GROUP_ALL_GATHER, 64, false, 64 * KIB, ALGORITHM_BRUCK, ALGORITHM_DIRECT},
+};
+
+/* And at the ends, and for the kinds that are not in it. */
 static const expected_choice choices[] = {
     {{GROUP_ALL_REDUCE, 4, 2, false}, ALGORITHM_EXCHANGE},
     {{GROUP_ALL_REDUCE, 4 * MIB, 2, false}, ALGORITHM_EXCHANGE},
@@ -51,6 +93,14 @@ static void sizes_and_rank_counts_choose_the_algorithm(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
         assert_int_equal(algorithm_choose(&choices[i].shape), choices[i].name);
+    /* A page rounds: a tenth to both sides. */
+    for (size_t i = 0; i < sizeof borders / sizeof *borders; i++) {
+        const border *at = &borders[i];
+        collective_shape shape = {at->kind, at->bytes - at->bytes / 10, at->world_size, at->is_relaxed};
+        assert_int_equal(algorithm_choose(&shape), at->below);
+        shape.bytes = at->bytes + at->bytes / 10;
+        assert_int_equal(algorithm_choose(&shape), at->above);
+    }
 }
 
 static void every_call_has_an_algorithm(void **state) {
