@@ -91,6 +91,7 @@ ls_status group_choose(const ls_group_options *options, ls_group_options *found,
         found->store = ls_store_keep(options->store);
     else if (!says_ranks(options) && found->world_size > 1) {
         LS_TRY(store_rendezvous_locate(&place));
+        place.backend = name;
         LS_TRY(store_rendezvous_meet(&place, options->timeout_ms, &found->store));
     }
     if (found->world_size == 1 && *backend != &nccl_backend) *backend = &solo_backend;

@@ -3,6 +3,7 @@
  *     world             "3 rank 0 (host, process 77)": the first rank's world size, to compare with one's own
  *     rank/R            which process is rank R: a second one is told, and all others with it
  *     opened/R          how often rank R has come; its n-th time it takes part in the n-th meeting
+ *     backend/N         "shm for rank 0 (host, process 77)": what the first rank opens in the N-th meeting, to compare
  *     arrived/N         how many ranks have come to the N-th meeting
  *     verdict/N         LS_OK from the last who came, or the first error: all ranks end the meeting with it
  *     told/N            how many know of an error: rank 0 keeps the server a moment for those who do not yet
@@ -160,6 +161,22 @@ static ls_status check_rank(const meeting *self) {
                    self->found->rank_name, self->found->rank, there, self->identity);
 }
 
+/* Of each meeting anew: a program may open groups over several backends in turn. */
+static ls_status check_backend(const meeting *self) {
+    const char *backend = self->found->backend ? self->found->backend : "any";
+    char key[LS_STORE_KEY_BYTES], own[TEXT_BYTES], there[TEXT_BYTES];
+    snprintf(key, sizeof key, KEYS "backend/%" PRId64, self->number);
+    snprintf(own, sizeof own, "%s for rank %d (%s)", backend, self->found->rank, self->identity);
+    LS_TRY(put_first(self, key, own, there, sizeof there));
+    const size_t length = strcspn(there, " ");
+    if (length == strlen(backend) && memcmp(there, backend, length) == 0) return LS_OK;
+    return ls_fail(
+        LS_ERR_ENVIRONMENT,
+        "the backend is to be %s, but %s: all ranks need the same in LOCKSTEP_BACKEND or the option backend, "
+        "or nothing there",
+        own, there);
+}
+
 /* Which meeting this is to us; rank 0 removes what is left of the one before. */
 static ls_status count_opening(meeting *self) {
     char key[LS_STORE_KEY_BYTES];
@@ -168,6 +185,8 @@ static ls_status count_opening(meeting *self) {
     LS_TRY(ls_store_add(self->store, key, 1, &self->number));
     if (self->found->rank != 0 || self->number == 1) return LS_OK;
     snprintf(key, sizeof key, KEYS "arrived/%" PRId64, self->number - 1);
+    LS_TRY(ls_store_delete(self->store, key, NULL));
+    snprintf(key, sizeof key, KEYS "backend/%" PRId64, self->number - 1);
     LS_TRY(ls_store_delete(self->store, key, NULL));
     snprintf(key, sizeof key, KEYS "verdict/%" PRId64, self->number - 1);
     return ls_store_delete(self->store, key, NULL);
@@ -186,10 +205,11 @@ static ls_status meet(meeting *self) {
     ls_point("rendezvous.connected");
     ls_status status = check_world(self);
     if (status == LS_OK) status = check_rank(self);
+    if (status == LS_OK) status = count_opening(self);
+    if (status == LS_OK) status = check_backend(self);
     if (status == LS_ERR_ENVIRONMENT) return pronounce(self, status);
     LS_TRY(status);
     ls_point("rendezvous.checked");
-    LS_TRY(count_opening(self));
     LS_TRY(arrive(self));
     ls_point("rendezvous.arrived");
     LS_TRY(await_verdict(self));

@@ -28,6 +28,7 @@ typedef struct store_rendezvous {
     bool is_slurm;                     /* by srun, which starts programs of MPI too */
     bool asks_pmix;                    /* rank 0 tells where it is: `host` and `ports` are not known before */
     const char *rank_name, *size_name; /* the variables that told, for messages */
+    const char *backend;               /* the caller's word: what it will open over the store; NULL: it sees there */
     char host[STORE_HOST_NAME_BYTES];
     int ports[STORE_DERIVED_PORTS];
     int port_count;
@@ -42,10 +43,11 @@ ls_status store_rendezvous_read(store_rendezvous *found);
  * Errors: LS_ERR_ENVIRONMENT names what is missing. */
 ls_status store_rendezvous_locate(store_rendezvous *found);
 
-/* Opens the store (rank 0 begins to serve it) and meets all other ranks there: each rank once, all with one world size.
+/* Opens the store (rank 0 begins to serve it) and meets all other ranks there: each rank once, all with one world size
+ * and one backend.
  * timeout_ms   0: 30 minutes; LS_FOREVER
- * Errors: LS_ERR_ENVIRONMENT when two processes are one rank, when world sizes differ, ...: on all ranks alike;
- * LS_ERR_TIMEOUT names who is missing; those of ls_store_open_tcp. */
+ * Errors: LS_ERR_ENVIRONMENT when two processes are one rank, when world sizes or backends differ, ...: on all ranks
+ * alike; LS_ERR_TIMEOUT names who is missing; those of ls_store_open_tcp. */
 ls_status store_rendezvous_meet(const store_rendezvous *found, int64_t timeout_ms, ls_store **store);
 
 #endif

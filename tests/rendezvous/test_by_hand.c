@@ -164,6 +164,24 @@ static void different_world_sizes_are_named_on_all_ranks(void **state) {
     for (int i = 0; i < 3; i++) assert_true(self.ranks[i].seconds < 20);
 }
 
+/* One of them would wait for the others where they never come. */
+static void different_backends_are_named_on_all_ranks(void **state) {
+    (void)state;
+    static const char *const pairs[][2] = {{"shm", "tcp"}, {"shm", ""}};
+    for (int pair = 0; pair < 2; pair++) {
+        job self = {.count = 0};
+        const int port = free_port();
+        for (int i = 0; i < 3; i++)
+            start(&self, "", "RANK=%d WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d LOCKSTEP_BACKEND=%s", i, port,
+                  pairs[pair][i == 1]);
+        job_finish(&self);
+        assert_job(&self, 3, "the backend is to be");
+        assert_job(&self, 3, "shm for rank");
+        assert_job(&self, 3, pair ? "any for rank 1" : "tcp for rank 1");
+        for (int i = 0; i < 3; i++) assert_true(self.ranks[i].seconds < 20);
+    }
+}
+
 static void a_rank_twice_is_named_on_all_ranks(void **state) {
     (void)state;
     job self = {.count = 0};
@@ -285,6 +303,7 @@ int main(void) {
         cmocka_unit_test(beside_torchruns_agent_another_port_is_found),
         cmocka_unit_test(wrong_variables_are_named_with_their_values),
         cmocka_unit_test(different_world_sizes_are_named_on_all_ranks),
+        cmocka_unit_test(different_backends_are_named_on_all_ranks),
         cmocka_unit_test(a_rank_twice_is_named_on_all_ranks),
         cmocka_unit_test(a_taken_port_is_named_on_all_ranks),
         cmocka_unit_test(who_does_not_come_is_named),

@@ -1,6 +1,7 @@
 /* A rank that meets the others as the environment says, reduces, and says what came of it.
  *
- *   worker_rendezvous [ROUNDS [TIMEOUT_MS [both]]]     opens and closes its group ROUNDS times; "both": two at a time
+ *   worker_rendezvous [ROUNDS [TIMEOUT_MS [both]]]     opens and closes its group ROUNDS times; "both": two at a time,
+ *                                                      the second over a backend that is named
  *
  * Exit codes: 0, or 3 after a failure, whose status and sentence are printed. */
 #include "support/faults.h"
@@ -35,6 +36,8 @@ static int use(ls_group *group) {
 int main(int argc, char **argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 1;
     const ls_group_options options = {.timeout_ms = argc > 2 ? atoi(argv[2]) : 30000};
+    ls_group_options named = options;
+    named.backend = "tcp";
     const bool has_both = argc > 3 && strcmp(argv[3], "both") == 0;
     ls_kill_at_point_from_environment();
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -42,7 +45,7 @@ int main(int argc, char **argv) {
     for (int round = 0; round < rounds; round++) {
         ls_group *group = NULL, *other = NULL;
         ls_status status = ls_group_open(&group, &options);
-        if (status == LS_OK && has_both) status = ls_group_open(&other, &options);
+        if (status == LS_OK && has_both) status = ls_group_open(&other, &named);
         if (status != LS_OK) {
             const int code = report("open", status);
             ls_group_close(&group);
