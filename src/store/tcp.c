@@ -140,6 +140,7 @@ static ls_status try_address(const store_endpoint *endpoint, const store_address
                              stream_store *stream) {
     int64_t connect_end_ns = ls_deadline_after_ms(limit_ms), prove_end_ns = ls_deadline_after_ms(SILENCE_MS);
     if (connect_end_ns > endpoint->deadline_ns) connect_end_ns = endpoint->deadline_ns;
+    if (prove_end_ns > endpoint->deadline_ns) prove_end_ns = endpoint->deadline_ns;
     LS_TRY(store_address_connect(address, connect_end_ns, &stream->socket));
     ls_status status = store_prove(stream->socket, endpoint->credentials, endpoint->rank, 0, prove_end_ns);
     if (status == LS_OK) return LS_OK;
@@ -199,10 +200,11 @@ static ls_status connect_to_server(const store_endpoint *endpoint, store_address
     for (;;) {
         const ls_status status = search_once(endpoint, addresses, limit_ms, &self, stream);
         if (status == LS_OK) return LS_OK;
-        const bool is_taken = status == LS_ERR_TIMEOUT || status == LS_ERR_FORMAT;
-        if (status != LS_END) return fail_to_reach(endpoint, &self, is_taken ? LS_ERR_STATE : status);
         const int64_t now_ns = ls_now_ns();
-        if (now_ns >= endpoint->deadline_ns) return fail_to_reach(endpoint, &self, LS_ERR_TIMEOUT);
+        const bool is_late = now_ns >= endpoint->deadline_ns;
+        const bool is_taken = (status == LS_ERR_TIMEOUT && !is_late) || status == LS_ERR_FORMAT;
+        if (status != LS_END) return fail_to_reach(endpoint, &self, is_taken ? LS_ERR_STATE : status);
+        if (is_late) return fail_to_reach(endpoint, &self, LS_ERR_TIMEOUT);
         /* The clock's last digits serve as the random number that this needs. */
         int64_t until_ns = now_ns + pause_ms * LS_NS_PER_MS / 2 + now_ns % (pause_ms * LS_NS_PER_MS);
         if (until_ns > endpoint->deadline_ns) until_ns = endpoint->deadline_ns;
