@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -148,6 +149,7 @@ static void a_message_that_hangs_is_written_too(void **state) {
 static void close_in_peace(const ls_rank *rank) {
     ls_group *group = open_rank(rank);
     assert_ok(ls_group_barrier(group, NULL));
+    ls_sleep_until(ls_now_ns() + 100 * LS_NS_PER_MS); /* the signals of the tests before were not for it */
     ls_group_close(&group);
 }
 
@@ -168,11 +170,11 @@ static ls_group *open_alone(void) {
 
 /* The file of a world of one, written now; freed by ls_free. */
 static char *write_alone(ls_group *group) {
-    char path[128];
+    char path[256];
     uint8_t *bytes = NULL;
     size_t size = 0;
     flight_write(group);
-    snprintf(path, sizeof path, "%s/flight-0-alone.json", folder);
+    snprintf(path, sizeof path, "%s/flight-0-%s.json", folder, group->prefix[0] ? group->prefix : "alone");
     assert_ok(ls_file_read(path, &bytes, &size));
     char *text = ls_alloc(size + 1);
     memcpy(text, bytes, size);
@@ -281,6 +283,27 @@ static void what_is_queued_is_no_message(void **state) {
     ls_group_close(&group);
 }
 
+/* Its work comes from the pool, where it was another operation's. */
+static void what_never_began_changes_no_record(void **state) {
+    (void)state;
+    ls_group *group = open_alone();
+    ls_work *work = NULL;
+    char line[1024];
+    assert_ok(ls_group_barrier(group, &work));
+    assert_ok(ls_work_wait(work, 0));
+    ls_work_close(&work);
+    while (!group_try_drive(group)) {}
+    assert_ok(ls_group_barrier(group, &work));
+    ls_group_abort(group, "enough");
+    group_stop_driving(group);
+    assert_int_equal(ls_work_wait(work, 0), LS_ERR_ABORTED);
+    ls_work_close(&work);
+    char *text = write_alone(group);
+    assert_non_null(strstr(line_of(text, 1, line), "\"state\":\"completed\""));
+    ls_free(text);
+    ls_group_close(&group);
+}
+
 /* The longest queue there can be beside a full ring: the file is whole, and says how the group was lost. */
 static void the_longest_file_is_whole(void **state) {
     (void)state;
@@ -289,6 +312,7 @@ static void the_longest_file_is_whole(void **state) {
     ls_work *work = NULL;
     static char named[64];
     memset(named, 'x', sizeof named - 1);
+    memset(group->prefix, 'p', sizeof group->prefix - 1);
     for (uint64_t i = 1; i <= FLIGHT_ENTRIES; i++)
         begin(group, GROUP_REDUCE, UINT64_MAX - i, INT64_MAX / 4, INT64_MAX / 4);
     while (!group_try_drive(group)) {}
@@ -317,6 +341,16 @@ static void who_cannot_write_keeps_its_error(void **state) {
     setenv("LOCKSTEP_FLIGHT_DIR", inner, 1);
     flight_write(group);
     assert_int_equal(unlink(file), 0);
+
+    /* The disk is full: half a file is none. */
+    struct rlimit whole, little = {.rlim_cur = 1};
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
+    little.rlim_max = whole.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+    flight_write(group);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &whole), 0);
+    signal(SIGXFSZ, SIG_DFL);
     assert_int_equal(rmdir(inner), 0);
 
     setenv("LOCKSTEP_FLIGHT_DIR", "/dev/null/nowhere", 1);
@@ -336,6 +370,7 @@ int main(void) {
         cmocka_unit_test(a_record_says_what_became_of_an_operation),
         cmocka_unit_test(a_message_that_outlasts_a_round_of_the_recorder_changes_no_other),
         cmocka_unit_test(what_is_queued_is_no_message),
+        cmocka_unit_test(what_never_began_changes_no_record),
         cmocka_unit_test(the_longest_file_is_whole),
         cmocka_unit_test(who_cannot_write_keeps_its_error),
     };

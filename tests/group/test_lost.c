@@ -335,6 +335,24 @@ static void abort_ends_all_ranks_also_while_they_wait(void **state) {
     }
 }
 
+static void abort_a_monitored_barrier(const ls_rank *rank) {
+    ls_group *group = open_over(rank, 0);
+    pthread_t thread;
+    if (rank->rank == 0) {
+        assert_int_equal(pthread_create(&thread, NULL, abort_later, group), 0);
+        assert_int_equal(ls_group_monitored_barrier(group, 30000), LS_ERR_ABORTED);
+        pthread_join(thread, NULL);
+        assert_ok(ls_store_set(rank->store, "through", "", 0));
+    }
+    assert_ok(ls_store_wait(rank->store, "through", 60000));
+    ls_group_close(&group);
+}
+
+static void abort_ends_a_monitored_barrier(void **state) {
+    (void)state;
+    run_over_all(1, 2, abort_a_monitored_barrier, NULL);
+}
+
 static void leave_early(const ls_rank *rank) {
     const bool is_large = *(const bool *)rank->argument;
     ls_group *group = open_over(rank, 0);
@@ -419,6 +437,7 @@ int main(void) {
         cmocka_unit_test(a_limit_holds_though_nobody_waits),
         cmocka_unit_test(a_wait_that_expires_changes_nothing),
         cmocka_unit_test(abort_ends_all_ranks_also_while_they_wait),
+        cmocka_unit_test(abort_ends_a_monitored_barrier),
         cmocka_unit_test(the_next_operation_says_who_left),
         cmocka_unit_test(an_operation_done_by_all_survives_a_rank_that_leaves),
         cmocka_unit_test(pending_work_of_a_closed_group_is_aborted),

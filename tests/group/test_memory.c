@@ -5,8 +5,10 @@
 
 #include "base/thread.h"
 #include "base/wait.h"
+#include "group/post.h"
 
 #include <stdint.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { MEMORIES = 6 };
@@ -111,10 +113,27 @@ static void a_group_is_set_up_for_one_call_at_a_time_from_its_beginning_to_its_e
     ls_at_point(NULL, 0, 0, NULL, NULL);
 }
 
+static void what_is_discarded_takes_nothing_beside_it(void **state) {
+    (void)state;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), from = 100, to = 3 * page + 50;
+    const ls_group_options options = {.world_size = 1};
+    ls_group *group = NULL;
+    void *memory = NULL;
+    assert_ok(ls_group_open(&group, &options));
+    assert_ok(ls_group_alloc(group, 4 * page, &memory));
+    unsigned char *bytes = memory;
+    memset(bytes, 1, 4 * page);
+    group_discard(bytes + from, to - from);
+    for (size_t i = 0; i < 4 * page; i++) assert_int_equal(bytes[i], i < page || i >= 3 * page);
+    ls_group_free(group, memory);
+    ls_group_close(&group);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_begins_on_a_page_and_is_zeroed),
         cmocka_unit_test(memory_is_freed_beside_who_allocates),
+        cmocka_unit_test(what_is_discarded_takes_nothing_beside_it),
         cmocka_unit_test(a_group_is_set_up_for_one_call_at_a_time_from_its_beginning_to_its_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -215,19 +215,55 @@ static void a_message_goes_while_its_sender_computes(void **state) {
 }
 
 static void receive_another_type(const ls_rank *rank) {
+    const bool is_of_type = *(const bool *)rank->argument;
     ls_group *group = open_rank(rank);
     float values[4] = {0};
-    const ls_status status = rank->rank == 0 ? ls_group_send(group, values, 3, LS_F32, 1, -5, NULL)
-                                             : ls_group_receive(group, values, 4, LS_F32, 0, -5, NULL, NULL);
+    const ls_status status =
+        rank->rank == 0 ? ls_group_send(group, values, is_of_type ? 4 : 3, is_of_type ? LS_I32 : LS_F32, 1, -5, NULL)
+                        : ls_group_receive(group, values, 4, LS_F32, 0, -5, NULL, NULL);
     assert_int_equal(status, LS_ERR_MISMATCH);
-    assert_error_says(
-        "rank 0 called send of 3 f32 to rank 1 with tag -5, rank 1 receive of 4 f32 from rank 0 with tag -5");
+    assert_error_says(is_of_type ? "rank 0 called send of 4 i32 to rank 1 with tag -5, rank 1 receive of 4 f32"
+                                 : "rank 0 called send of 3 f32 to rank 1 with tag -5, rank 1 receive of 4 f32");
+    assert_error_says("from rank 0 with tag -5");
     ls_group_close(&group);
 }
 
-static void a_differing_count_names_both_calls(void **state) {
+static void a_differing_count_or_type_names_both_calls(void **state) {
     (void)state;
-    run_ranks(2, receive_another_type, NULL);
+    for (int is_of_type = 0; is_of_type < 2; is_of_type++) {
+        bool of_type = is_of_type;
+        run_ranks(2, receive_another_type, &of_type);
+    }
+}
+
+/* Rank 1 looks at nothing until rank 0 has offered all that it may. */
+static void send_more_than_may_be_offered(const ls_rank *rank) {
+    enum { OFFERED = 40 };
+    ls_group *group = open_rank(rank);
+    int64_t values[OFFERED];
+    ls_work *works[OFFERED];
+    assert_ok(ls_group_barrier(group, NULL));
+    if (rank->rank == 1) assert_ok(ls_store_wait(rank->store, "offered", 60000));
+    for (int i = 0; i < OFFERED; i++) {
+        values[i] = rank->rank == 0 ? i : -1;
+        assert_ok(rank->rank == 0 ? ls_group_send(group, &values[i], 1, LS_I64, 1, i, &works[i])
+                                  : ls_group_receive(group, &values[i], 1, LS_I64, 0, i, NULL, &works[i]));
+    }
+    if (rank->rank == 0) {
+        assert_int_equal(ls_work_wait(works[0], 50), LS_ERR_TIMEOUT);
+        assert_ok(ls_store_set(rank->store, "offered", "", 0));
+    }
+    assert_ok(ls_work_wait_all(works, OFFERED, 0));
+    for (int i = 0; i < OFFERED; i++) {
+        assert_int_equal(values[i], i);
+        ls_work_close(&works[i]);
+    }
+    ls_group_close(&group);
+}
+
+static void more_messages_than_may_be_offered_arrive(void **state) {
+    (void)state;
+    run_ranks(2, send_more_than_may_be_offered, NULL);
 }
 
 static void wait_for_who_left(const ls_rank *rank) {
@@ -515,7 +551,8 @@ int main(void) {
         cmocka_unit_test(a_receive_from_any_rank_says_whose_it_was),
         cmocka_unit_test(a_message_never_waits_for_a_collective),
         cmocka_unit_test(a_message_goes_while_its_sender_computes),
-        cmocka_unit_test(a_differing_count_names_both_calls),
+        cmocka_unit_test(a_differing_count_or_type_names_both_calls),
+        cmocka_unit_test(more_messages_than_may_be_offered_arrive),
         cmocka_unit_test(a_rank_that_leaves_ends_the_wait_for_its_message),
         cmocka_unit_test(a_receive_from_any_rank_waits_for_those_that_are_left),
         cmocka_unit_test(what_is_sent_while_its_receiver_looks_for_the_sender_arrives),

@@ -351,16 +351,23 @@ static void too_much_memory_is_an_error_with_sizes(void **state) {
 static void a_forked_child_is_told_so(void **state) {
     (void)state;
     ls_group *group = NULL;
+    ls_work *work = NULL, *held = NULL;
     void *memory = NULL;
+    float value = 1;
     assert_ok(ls_group_open(&group, NULL));
+    assert_ok(ls_group_all_reduce(group, &value, 1, LS_F32, LS_SUM, &work));
+    held = work;
     const pid_t child = fork();
     if (child == 0) {
-        float value = 1;
         ls_group *copy = NULL, *fresh = NULL;
         int failed = ls_group_all_reduce(group, &value, 1, LS_F32, LS_SUM, NULL) != LS_ERR_FORKED;
         failed += ls_group_alloc(group, 10, &memory) != LS_ERR_FORKED;
         failed += ls_group_duplicate(&copy, group) != LS_ERR_FORKED;
         failed += !strstr(ls_last_error(), "before fork");
+        failed += ls_work_wait(work, 0) != LS_ERR_FORKED;
+        const int holders = atomic_load(&held->holders);
+        ls_work_close(&work); /* it stays the parent's, whose threads may have held its locks */
+        failed += work || atomic_load(&held->holders) != holders;
         ls_group_abort(group, "nothing");
         ls_group_progress(group);
         ls_group_close(&group);
@@ -371,6 +378,8 @@ static void a_forked_child_is_told_so(void **state) {
     int ended = -1;
     assert_int_equal(waitpid(child, &ended, 0), child);
     assert_int_equal(ended, 0);
+    assert_ok(ls_work_wait(work, 0));
+    ls_work_close(&work);
     assert_ok(ls_group_barrier(group, NULL));
     ls_group_close(&group);
 }

@@ -272,6 +272,22 @@ static void wait_for_late_rank(const ls_rank *rank) {
     ls_group_close(&group);
 }
 
+/* Each is complete well within the limit, all together are not. */
+static void wait_for_one_after_the_other(const ls_rank *rank) {
+    enum { TOGETHER = 10 };
+    ls_group *group = open_rank(rank);
+    int64_t values[TOGETHER] = {0};
+    ls_work *works[TOGETHER];
+    for (int i = 0; i < TOGETHER; i++) {
+        if (rank->rank == 1) ls_sleep_until(ls_now_ns() + 100 * LS_NS_PER_MS);
+        assert_ok(ls_group_all_reduce(group, &values[i], 1, LS_I64, LS_SUM, &works[i]));
+    }
+    if (rank->rank == 0) assert_int_equal(ls_work_wait_all(works, TOGETHER, 300), LS_ERR_TIMEOUT);
+    assert_ok(ls_work_wait_all(works, TOGETHER, 0));
+    for (int i = 0; i < TOGETHER; i++) ls_work_close(&works[i]);
+    ls_group_close(&group);
+}
+
 /* One of each of three groups, of which two are lost, each in its own way. */
 static void wait_for_some_that_fail(const ls_rank *rank) {
     ls_group *groups[3] = {open_rank(rank)};
@@ -291,6 +307,9 @@ static void wait_for_some_that_fail(const ls_rank *rank) {
         assert_int_equal(values[2], 1); /* it has waited for the last all the same */
         assert_int_equal(ls_work_wait_all(works, 3, 0), LS_ERR_ABORTED);
         assert_error_says("rank 1 aborted the group: the first");
+        assert_int_equal(ls_work_wait_all(NULL, 2, 0), LS_ERR_ARGUMENT);
+        assert_ok(ls_work_wait_all(NULL, 0, 0));
+        assert_true(ls_work_is_complete(NULL));
         for (int i = 0; i < 3; i++) ls_work_close(&works[i]);
     }
     for (int i = 0; i < 3; i++) ls_group_close(&groups[i]);
@@ -304,6 +323,7 @@ static void a_wait_for_several_waits_for_all_and_says_the_first_error(void **sta
 static void a_wait_for_several_expires_together_and_may_be_repeated(void **state) {
     (void)state;
     run_ranks(2, wait_for_late_rank, NULL);
+    run_ranks(2, wait_for_one_after_the_other, NULL);
 }
 
 int main(void) {
