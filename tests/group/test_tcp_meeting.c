@@ -292,6 +292,30 @@ static void a_rank_that_cannot_be_reached_is_named(void **state) {
     ls_store_close(&store);
 }
 
+/* Rank 0's card as another version may write it: read as our own, it would send us beyond its end. */
+static void read_a_strange_card(const ls_rank *rank) {
+    static int which;
+    ls_group *group = NULL;
+    if (rank->rank == 1) {
+        tcp_card cards[2];
+        take_cards(rank->store, cards);
+        if (which++)
+            cards[0].place_count = TCP_MOST_PLACES + 1;
+        else
+            cards[0].version++;
+        lay_out_cards(rank->store, cards);
+    }
+    assert_int_equal(try_open_tcp(rank, 20000, &group), LS_ERR_MISMATCH);
+    assert_null(group);
+    assert_error_says("rank 0 runs another version of Lockstep than rank");
+}
+
+static void a_rank_of_another_version_is_named(void **state) {
+    (void)state;
+    run_ranks(2, read_a_strange_card, NULL);
+    run_ranks(2, read_a_strange_card, NULL);
+}
+
 /* Rank 2 hands in its card, and does not come. */
 typedef struct absence {
     int64_t process;
@@ -362,6 +386,7 @@ int main(void) {
         cmocka_unit_test(who_proves_for_another_group_or_another_rank_is_turned_away),
         cmocka_unit_test(addresses_are_tried_until_one_leads_to_the_rank),
         cmocka_unit_test(a_rank_that_cannot_be_reached_is_named),
+        cmocka_unit_test(a_rank_of_another_version_is_named),
         cmocka_unit_test(who_does_not_come_is_named_alone_and_at_once_where_its_process_has_ended),
         cmocka_unit_test(nobody_listens_beyond_the_host_without_a_secret),
     };
