@@ -57,6 +57,11 @@ static bool is_known(const char *name, size_t bytes) {
 }
 
 void ls_env_warn_unknown(void) {
+    const char *name = ls_env_text("LOCKSTEP_LOG");
+    ls_log_level level = LS_LOG_WARNING;
+    if (name && !ls_log_level_named(name, &level))
+        ls_log(LS_LOG_WARNING, "LOCKSTEP_LOG is \"%s\": expected error, warning, info or debug; taken as warning",
+               name);
     for (char **each = environ; each && *each; each++) {
         const size_t bytes = strcspn(*each, "=");
         if (strncmp(*each, "LOCKSTEP_", strlen("LOCKSTEP_")) == 0 && !is_known(*each, bytes))

@@ -11,8 +11,8 @@ const char *ls_env_text(const char *name);
  * Errors: LS_ERR_ENVIRONMENT for anything else. */
 ls_status ls_env_integer(const char *name, int64_t minimum, int64_t maximum, int64_t *value);
 
-/* Warns in the log of each variable that begins like ours and is none of them: a misspelt one has no effect, and nothing
- * else would say so. */
+/* Warns in the log of each variable that begins like ours and is none of them, and of a LOCKSTEP_LOG that names no level: what
+ * is misspelt has no effect, and nothing else would say so. */
 void ls_env_warn_unknown(void);
 
 #endif

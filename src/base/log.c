@@ -20,12 +20,21 @@ ls_context *ls_context_here(void) {
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
+bool ls_log_level_named(const char *name, ls_log_level *level) {
+    for (int each = LS_LOG_ERROR; each <= LS_LOG_DEBUG; each++) {
+        if (strcmp(name, level_names[each]) != 0) continue;
+        *level = (ls_log_level)each;
+        return true;
+    }
+    return false;
+}
+
 /* Read anew each time: lines are rare, and a cached level would be process-wide state. */
 static ls_log_level wanted_level(void) {
     const char *name = getenv("LOCKSTEP_LOG");
-    for (int level = LS_LOG_ERROR; name && level <= LS_LOG_DEBUG; level++)
-        if (strcmp(name, level_names[level]) == 0) return (ls_log_level)level;
-    return LS_LOG_WARNING;
+    ls_log_level level = LS_LOG_WARNING;
+    if (name) ls_log_level_named(name, &level);
+    return level;
 }
 
 void ls_log(ls_log_level level, const char *format, ...) {

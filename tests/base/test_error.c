@@ -148,7 +148,7 @@ static void lines_up_to_the_wanted_level_are_written_with_their_rank(void **stat
     assert_null(strstr(text, "rank"));
 }
 
-static void a_variable_that_looks_like_ours_and_is_none_is_named_in_the_log(void **state) {
+static void a_variable_that_has_no_effect_since_it_is_misspelt_is_named_in_the_log(void **state) {
     (void)state;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -156,6 +156,7 @@ static void a_variable_that_looks_like_ours_and_is_none_is_named_in_the_log(void
     setenv("LOCKSTEP_BACKND", "tcp", 1);
     setenv("LOCKSTEP_BACKEND_", "tcp", 1);
     setenv("LOCKSTEP_BACKEND", "tcp", 1);
+    setenv("LOCKSTEP_LOG", "verbose", 1);
     dup2(ends[1], STDERR_FILENO);
     ls_env_warn_unknown();
     dup2(before, STDERR_FILENO);
@@ -164,6 +165,7 @@ static void a_variable_that_looks_like_ours_and_is_none_is_named_in_the_log(void
     unsetenv("LOCKSTEP_BACKND");
     unsetenv("LOCKSTEP_BACKEND_");
     unsetenv("LOCKSTEP_BACKEND");
+    unsetenv("LOCKSTEP_LOG");
     char text[4096];
     const ssize_t used = read(ends[0], text, sizeof text - 1);
     close(ends[0]);
@@ -172,6 +174,7 @@ static void a_variable_that_looks_like_ours_and_is_none_is_named_in_the_log(void
     assert_non_null(strstr(text, "LOCKSTEP_BACKND has no effect"));
     assert_non_null(strstr(text, "LOCKSTEP_BACKEND_ has no effect"));
     assert_null(strstr(text, "LOCKSTEP_BACKEND has no effect"));
+    assert_non_null(strstr(text, "LOCKSTEP_LOG is \"verbose\": expected error, warning, info or debug"));
 }
 
 static void a_line_that_cannot_be_written_leaves_errno_alone(void **state) {
@@ -194,7 +197,7 @@ int main(void) {
         cmocka_unit_test(a_caller_adds_what_it_knows_and_the_cause_stays),
         cmocka_unit_test(a_long_sentence_is_cut_and_its_cause_is_not),
         cmocka_unit_test(lines_up_to_the_wanted_level_are_written_with_their_rank),
-        cmocka_unit_test(a_variable_that_looks_like_ours_and_is_none_is_named_in_the_log),
+        cmocka_unit_test(a_variable_that_has_no_effect_since_it_is_misspelt_is_named_in_the_log),
         cmocka_unit_test(a_line_that_cannot_be_written_leaves_errno_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
