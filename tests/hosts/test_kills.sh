@@ -69,7 +69,8 @@ for step in rendezvous.met:1 tcp.meeting.published:1 tcp.meeting.listed:1 tcp.me
 done
 for step in rendezvous.connected:1 rendezvous.checked:1 rendezvous.arrived:1; do kill_at $step 1 2 3; done
 
-# A rank that is stopped before all know that all are open is missed at the limit.
+# A rank that is stopped before all know that all are open ends the others at the limit. The first whose time is up speaks for all,
+# and names whom it waits for itself, which may be one that waits for the stopped rank.
 limit_ms=2000
 export LOCKSTEP_TEST_KILL="tcp.meeting.met:1:2:19"
 start
@@ -77,7 +78,6 @@ await 'open: ' 0 2 3
 for rank in 0 2 3; do
     grep -q "open: the group was not open within 2000 ms; missing: rank" "$folder/rank.$rank" || wrong "rank $rank was not ended by the limit"
 done
-grep -q "missing: rank 1 (" "$folder"/rank.* || wrong "nobody missed rank 1, which was stopped"
 kill -CONT "$(echo $pids | cut -d ' ' -f 2)"
 finish 10
 

@@ -18,6 +18,7 @@
 
 #define FIRST_SLICE_MS 50
 #define LONGEST_SLICE_MS 2000
+#define LAST_WORD_MS 300 /* before a rank is said to have died */
 
 void tcp_place_pack(const store_address *address, tcp_place *place) {
     *place = (tcp_place){.is_wide = address->socket.ss_family == AF_INET6};
@@ -62,20 +63,24 @@ ls_status tcp_cards_withdraw(const backend_place *place, ls_status status) {
 }
 
 /* A wait, and not a look: a store whose ranks are watched ends it when one of them is gone. */
-static ls_status look_for_failure(const backend_place *place) {
+static ls_status look_for_failure(const backend_place *place, int64_t timeout_ms) {
     ls_error said;
-    const ls_status status = withdrawal_read(place->store, place->prefix, 1, &said);
+    const ls_status status = withdrawal_read(place->store, place->prefix, timeout_ms, &said);
     if (status != LS_OK) return ls_fail_within(status, "rank %d", rank_name(place->names, place->rank));
     return ls_error_raise(&said);
 }
 
 ls_status tcp_cards_look_around(const backend_place *place) {
-    return look_for_failure(place);
+    return look_for_failure(place, 1);
+}
+
+ls_status tcp_cards_hear_last_word(const backend_place *place) {
+    return look_for_failure(place, LAST_WORD_MS);
 }
 
 ls_status tcp_cards_time_is_up(const backend_place *place, const char *missing) {
     /* Who gave up meanwhile is not missing. */
-    LS_TRY(look_for_failure(place));
+    LS_TRY(look_for_failure(place, 1));
     return ls_fail(LS_ERR_TIMEOUT,
                    "rank %d: the ranks did not meet within %" PRId64
                    " ms; missing: %s; see whether they were started and what they said last",
@@ -123,7 +128,7 @@ static bool is_dead(const tcp_card *own, const tcp_card *card) {
 
 ls_status tcp_cards_examine(const backend_place *place, const tcp_card *own, const tcp_card *card, int rank) {
     if (rank == place->rank || !is_dead(own, card)) return LS_OK;
-    LS_TRY(look_for_failure(place)); /* it may have said why */
+    LS_TRY(tcp_cards_hear_last_word(place)); /* it may have said why */
     return ls_fail(LS_ERR_PEER_LOST,
                    "rank %d (%.63s, process %" PRId64 ") died while the group was opened; start the job again",
                    rank_name(place->names, rank), card->host, card->process);
@@ -154,7 +159,7 @@ static ls_status await(const backend_place *place, int round, const char *key, v
         if (status != LS_ERR_TIMEOUT && status != LS_ERR_PEER_LOST)
             return ls_fail_within(status, "rank %d", rank_name(place->names, place->rank));
         /* What a rank said before it ended goes before what the store says of it. */
-        LS_TRY(look_for_failure(place));
+        LS_TRY(look_for_failure(place, 1));
         if (known == 0) known = look_for_rank_0(place, round, cards);
         for (int rank = 0; rank < known; rank++) LS_TRY(tcp_cards_examine(place, &own, &cards[rank], rank));
         if (ls_now_ns() < place->deadline_ns) continue;

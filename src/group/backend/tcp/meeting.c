@@ -243,7 +243,7 @@ static ls_status examine_peers(tcp_meeting *meeting, const struct pollfd *polled
             meeting->judge_ns = now_ns + MOMENT_NS;
             return LS_OK;
         }
-        LS_TRY(tcp_cards_look_around(meeting->place));
+        LS_TRY(tcp_cards_hear_last_word(meeting->place));
         return ls_fail(LS_ERR_PEER_LOST, "%s died while the group was opened; start the job again",
                        tcp_who(tcp, rank, who));
     }
