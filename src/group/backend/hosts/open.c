@@ -135,10 +135,17 @@ static ls_status run(const hosts_part *part, backend_op *op, const backend_place
     }
 }
 
-/* All ranks are open, or the peers of one that is not have been told. It has number 0: the group begins with 1. */
+/* All ranks are open, or the peers of one that is not have been told. Among few ranks an all-gather hears from each itself, a
+ * barrier from its neighbours alone: at the limit one that only waits would be named. It has number 0: the group begins with 1. */
 static ls_status await_all(hosts_group *hosts, const backend_place *place) {
-    backend_op op = {.call = {.kind = GROUP_BARRIER, .dtype = LS_U8}};
-    return run(&hosts->parts[HOSTS_WHOLE], &op, place);
+    const char here = 1;
+    char *all = ls_alloc((size_t)place->world_size);
+    if (!all) return LS_ERR_MEMORY;
+    const group_call call = {.kind = GROUP_ALL_GATHER, .dtype = LS_U8, .count = 1, .send = &here, .data = all};
+    backend_op op = {.call = call, .bytes = 1};
+    const ls_status status = run(&hosts->parts[HOSTS_WHOLE], &op, place);
+    ls_free(all);
+    return status;
 }
 
 static ls_status open_parts(hosts_group *hosts, const backend_place *place) {
