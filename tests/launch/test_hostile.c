@@ -66,7 +66,10 @@ static void frames_that_lie_end_their_connection_and_no_other(void **state) {
     head = good;
     send_hostile(&head, "kk", 2); /* a key without its end */
     send_hostile(&head, "\0", 2); /* a key that ends too early */
-    head.code = STORE_CANCEL;     /* which has no key */
+    head.key_bytes = 3;
+    send_hostile(&head, "k\0", 3);
+    head.key_bytes = 2;
+    head.code = STORE_CANCEL; /* which has no key */
     send_hostile(&head, "k", 2);
     head.code = STORE_GOODBYE + 1;
     send_hostile(&head, "k", 2);
@@ -108,6 +111,11 @@ static void descriptors_that_nobody_announced_are_closed_with_their_connection(v
         send_with_descriptors(connected, &head, sizeof head, ends[1], times);
         assert_hung_up(connected);
     }
+    /* More than two frames may carry, before the first head is whole. */
+    const int overfull = connect_raw();
+    for (int i = 0; i < 3; i++)
+        send_with_descriptors(overfull, (const char *)&head + i, 1, ends[1], STORE_MOST_DESCRIPTORS);
+    assert_hung_up(overfull);
     /* One more than a whole frame says, and than the kernel lets through. */
     for (int says = 8; says <= STORE_MOST_DESCRIPTORS; says += STORE_MOST_DESCRIPTORS - 8) {
         const store_head more = {.magic = STORE_FRAME_MAGIC,

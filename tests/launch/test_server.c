@@ -118,11 +118,16 @@ static void a_server_that_has_no_room_for_a_descriptor_says_so_and_goes_on(void 
     const int next = dup(0);
     close(next);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = (rlim_t)next, .rlim_max = limit.rlim_max}),
-                     0);
-    assert_int_equal(store_set_descriptors(store, "pipe", (int[]){0}, 1), LS_ERR_IO);
-    assert_non_null(strstr(ls_last_error(), "ulimit -n"));
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    /* For none of two, for one of them. */
+    for (int room = 0; room < 2; room++) {
+        const struct rlimit low = {.rlim_cur = (rlim_t)(next + room), .rlim_max = limit.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+        assert_int_equal(store_set_descriptors(store, "pipe", (int[]){0, 0}, 2), LS_ERR_IO);
+        assert_non_null(strstr(ls_last_error(), "ulimit -n"));
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        assert_int_equal(dup(0), next); /* what came has been closed */
+        close(next);
+    }
     assert_int_equal(ls_store_check(store, "pipe", &is_set), LS_OK);
     assert_false(is_set);
     assert_int_equal(store_set_descriptors(store, "pipe", (int[]){0}, 1), LS_OK);
