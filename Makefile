@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 # $(call build,FOLDER,FLAGS,TARGETS)
 build = cmake -S . -B $(1) $(CMAKE_FLAGS) $(2) > /dev/null && cmake --build $(1) -j$(JOBS) $(addprefix --target ,$(3))
 
-.PHONY: build deps test train check-asan check-tsan check-arm64 check-large check-mpi-abi fuzz bench bench-peers format lint shape symbols install clean help
+.PHONY: build deps test train check-asan check-tsan check-arm64 check-large check-mpi-abi fuzz soak bench bench-peers format lint shape symbols install clean help
 
 build: ## only builds (no root), after saying what is missing and what it would bring
 	@scripts/deps.sh --check build
@@ -63,6 +63,12 @@ fuzz: ## each fuzzer for FUZZ_SECONDS (60), the coverage it reached, and proofs 
 	@CC=clang $(call build,build-fuzz,-DLS_FUZZ=ON,fuzzers)
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
 	@scripts/fuzz-proof.sh build-fuzz
+
+SOAK_SECONDS ?= 600
+soak: ## random programs of groups under random faults for SOAK_SECONDS (600); SOAK_SEED=... runs one round again
+	@scripts/deps.sh build test
+	@$(call build,build)
+	@build/tests/worker_soak_rounds $(SOAK_SECONDS) $(SOAK_SEED)
 
 bench: ## the benchmarks, without assertions, side by side with what else is installed
 	@scripts/deps.sh build test
