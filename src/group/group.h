@@ -87,6 +87,7 @@ struct ls_group {
     /* Calls that may be in the backend though they neither drive nor have a handle that nobody closes meanwhile: waits for
      * work, polls from another group, aborts. Closing waits until there is none. */
     _Atomic int inside;
+    _Atomic clockid_t poster; /* the processor time of the thread that posted last */
 
     ls_work *mail_posted;   /* messages not begun yet: the lock */
     ls_work *mail;          /* begun: the driver's */

@@ -6,6 +6,8 @@
 
 #include "base/clock.h"
 
+#include <pthread.h>
+
 /* How long nobody must have driven: from the shortest, up to the longest for a queue that others keep driving. And for how
  * long we look by the clock, though nothing is to be done, before we sleep until a post wakes us: who posts soon again need not.
  * A processor to spare lets us be quick, and patient. Without one each look takes time from the computation: who left us a call
@@ -15,6 +17,25 @@ typedef struct pace {
 } pace;
 static const pace beside_a_spare_processor = {20 * 1000, 100 * 1000, 10 * LS_NS_PER_MS, 10 * LS_NS_PER_MS};
 static const pace on_shared_processors = {100 * 1000, 5 * LS_NS_PER_MS, LS_NS_PER_MS, 0};
+
+/* What the thread that posted last had used of its processor at the last look. */
+typedef struct usage {
+    clockid_t poster;
+    int64_t now_ns, used_ns;
+} usage;
+
+/* Who sleeps instead of computing, say until a device has computed, spares its processor. Where ranks share processors, a rank that
+ * waits for one looks the same: there nobody is taken for asleep. Nor is a thread that has ended, or was not the last to post. */
+static bool is_beside_a_spare_processor(ls_group *group, usage *last) {
+    if (group->progress_may_spin || !group->may_spin) return group->progress_may_spin;
+    struct timespec used = {0};
+    usage now = {.poster = atomic_load_explicit(&group->poster, memory_order_relaxed), .now_ns = ls_now_ns()};
+    const bool is_known = clock_gettime(now.poster, &used) == 0 && now.poster == last->poster;
+    now.used_ns = used.tv_sec * LS_NS_PER_S + used.tv_nsec;
+    const bool slept = is_known && now.used_ns - last->used_ns < (now.now_ns - last->now_ns) / 2;
+    *last = now;
+    return slept;
+}
 
 static bool has_work(const ls_group *group) {
     return atomic_load_explicit(&group->first, memory_order_acquire) != NULL || group_has_mail(group);
@@ -33,8 +54,9 @@ static void sleep_idle(ls_group *group) {
 
 static void run(void *argument) {
     ls_group *group = argument;
-    const pace *moments = group->progress_may_spin ? &beside_a_spare_processor : &on_shared_processors;
+    const pace *moments = &on_shared_processors;
     int64_t moment_ns = moments->longest_ns, worked_ns = 0, patience_ns = 0;
+    usage last = {0};
     while (!atomic_load_explicit(&group->is_closing, memory_order_acquire)) {
         if (!has_work(group) && ls_now_ns() - worked_ns >= patience_ns) {
             sleep_idle(group);
@@ -49,6 +71,7 @@ static void run(void *argument) {
         const bool was_driven = turns != atomic_load_explicit(&group->turns, memory_order_relaxed) ||
                                 atomic_load_explicit(&group->driver, memory_order_relaxed) ||
                                 atomic_load_explicit(&group->waiters, memory_order_relaxed) > 0;
+        moments = is_beside_a_spare_processor(group, &last) ? &beside_a_spare_processor : &on_shared_processors;
         if (was_driven) worked_ns = ls_now_ns();
         if (!was_driven && has_work(group) && group_try_drive(group)) {
             drive_queue(group, NULL, LS_DEADLINE_NEVER);
@@ -72,6 +95,9 @@ ls_status progress_start(ls_group *group) {
 }
 
 void progress_notice(ls_group *group) {
+    clockid_t poster = 0;
+    if (pthread_getcpuclockid(pthread_self(), &poster) == 0)
+        atomic_store_explicit(&group->poster, poster, memory_order_relaxed);
     ls_full_barrier();
     if (atomic_load_explicit(&group->progress_sleeps, memory_order_relaxed)) ls_word_advance(&group->posted);
 }

@@ -168,6 +168,7 @@ static void a_call_that_lacks_memory_leaves_nothing(void **state) {
 
 static ls_group *open_shared(void) {
     ls_group *group = open_alone(LS_REACH_HOST);
+    group->may_spin = true;
     group->progress_may_spin = false;
     return group;
 }
@@ -243,6 +244,25 @@ static int64_t take_over_after_a_hand_over(ls_group *group) {
 static void what_nobody_waits_for_is_soon_taken_over_after_a_hand_over(void **state) {
     (void)state;
     assert_soon(take_over_after_a_hand_over);
+}
+
+/* Others drove, so that it looks rarely; and who sleeps is back before it looks. */
+static int64_t help_a_sleeper(ls_group *group) {
+    int64_t took_ns = 0;
+    drive_for(group, 12 * LS_NS_PER_MS);
+    for (int i = 0; i < 5; i++) {
+        const int64_t start_ns = ls_now_ns();
+        ls_work *work = post_held(group);
+        ls_sleep_until(start_ns + 3 * LS_NS_PER_MS);
+        took_ns = (work_is_complete(work) ? work->end_ns : ls_now_ns()) - start_ns;
+        end(work);
+    }
+    return took_ns;
+}
+
+static void who_sleeps_is_soon_helped_where_each_rank_has_a_processor(void **state) {
+    (void)state;
+    assert_soon(help_a_sleeper);
 }
 
 static int64_t fall_asleep(ls_group *group) {
@@ -329,6 +349,7 @@ int main(void) {
         cmocka_unit_test(a_call_that_lacks_memory_leaves_nothing),
         cmocka_unit_test(what_nobody_waits_for_is_soon_taken_over_from_sleep),
         cmocka_unit_test(what_nobody_waits_for_is_soon_taken_over_after_a_hand_over),
+        cmocka_unit_test(who_sleeps_is_soon_helped_where_each_rank_has_a_processor),
         cmocka_unit_test(the_progress_thread_sleeps_at_once_when_it_has_helped),
         cmocka_unit_test(the_progress_thread_looks_a_while_where_it_has_not_helped),
         cmocka_unit_test(beside_a_spare_processor_the_progress_thread_looks_a_while_though_it_has_helped),
