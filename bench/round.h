@@ -5,7 +5,7 @@
  * disturbs the machine disturbs all. Orders and answers are lines in pipes, which a rank opens through the command's folder of
  * descriptors in /proc; when the command ends, however it ends, the pipes close and so do the ranks.
  *
- *   order    WAY BYTES IS_FRESH OPERATIONS COMPUTE_US, to every rank
+ *   order    WAY BYTES IS_FRESH OPERATIONS PAUSE_US, to every rank
  *   answer   of rank 0: "= IMPL|VERSION" once it is ready, then "MEDIAN_US BEST_US" after each round; of the others "done", so
  *            that none still works when the next contender's turn comes; of any, "! WHY"
  *
@@ -29,7 +29,7 @@ typedef struct bench_order {
     char way[24]; /* which of several ways the contender has; peers have one */
     size_t bytes;
     int is_fresh, operations;
-    double compute_us; /* for the way that computes between posting and waiting */
+    double pause_us; /* for the ways that compute, or sleep, between posting and waiting */
 } bench_order;
 
 typedef struct bench_rank {
@@ -108,7 +108,7 @@ static inline int bench_serve(bench_rank *self, const char *impl, const char *ve
     if (self->rank == 0) bench_answer(self, line);
     while (fgets(line, sizeof line, self->orders)) {
         if (sscanf(line, "%23s %zu %d %d %lf", order.way, &order.bytes, &order.is_fresh, &order.operations,
-                   &order.compute_us) != 5 ||
+                   &order.pause_us) != 5 ||
             order.operations < 1 || order.operations > BENCH_MOST_OPERATIONS)
             return 1;
         if (bench_round(self, &order) != 0) {

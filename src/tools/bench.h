@@ -34,7 +34,7 @@ typedef struct bench_job_round {
     size_t bytes;
     bool is_fresh;
     int operations;
-    double compute_us;
+    double pause_us;
     double median_us, best_us; /* what came out */
 } bench_job_round;
 

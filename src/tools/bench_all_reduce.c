@@ -30,8 +30,11 @@ static const char usage[] =
     "rank\n"
     "has just written its whole buffer. \"overlap\": posted, computed twice as long as a blocking call takes (20 us "
     "at\n"
-    "least), waited for; the computing is taken off. Ratios are to what is named, the medians of the rounds' ratios;\n"
-    "to what is reachable only where each rank has a processor.\n";
+    "least), waited for; the computing is taken off. \"asleep\": the same, but asleep in place of computing, for 1 ms "
+    "at\n"
+    "least, as a rank is whose device computes. Ratios are to what is named, the medians of the rounds' ratios; to "
+    "what\n"
+    "is reachable only where each rank has a processor.\n";
 
 /* From one number to where no cache helps; between them each region of the curve has its points. */
 static const size_t sizes[] = {4,        64,        256,     1 << 10, 4 << 10,  16 << 10,
@@ -53,11 +56,12 @@ typedef struct contender {
     double median_us, best_us;
 } contender;
 
-/* Indices of list_contenders' table. An overlapped way stands OVERLAP places behind the blocking one on its memory. */
-#define LIBRARY_WAYS 8
-#define OVERLAP 2
-#define IN_PLACE 6
-#define ONE_PHASE 7
+/* Indices of list_contenders' table, which begins with the ways on memory of the group, then those on ordinary memory; the first of
+ * each is the blocking one. */
+#define WAYS_OF_MEMORY 4
+#define IN_PLACE 8
+#define ONE_PHASE 9
+#define LIBRARY_WAYS 10
 
 typedef struct sitting {
     bench_job jobs[BENCH_MOST_JOBS];
@@ -70,9 +74,11 @@ static void list_contenders(sitting *bench) {
     static const char *const ways[LIBRARY_WAYS][4] = {{"lockstep-shm", "group", "blocking", "group"},
                                                       {"lockstep-shm", "group", "async", "group-async"},
                                                       {"lockstep-shm", "group", "overlap", "group-overlap"},
+                                                      {"lockstep-shm", "group", "asleep", "group-asleep"},
                                                       {"lockstep-shm", "ordinary", "blocking", "ordinary"},
                                                       {"lockstep-shm", "ordinary", "async", "ordinary-async"},
                                                       {"lockstep-shm", "ordinary", "overlap", "ordinary-overlap"},
+                                                      {"lockstep-shm", "ordinary", "asleep", "ordinary-asleep"},
                                                       {"reachable", "group", "blocking", "in-place"},
                                                       {"reachable", "group", "blocking", "one-phase"}};
     for (int i = 0; i < LIBRARY_WAYS; i++)
@@ -118,31 +124,41 @@ static int operations_for(const contender *one, int round, size_t bytes, bool is
     const double one_us = (round && one->rounds_us[round - 1] > 0 ? one->rounds_us[round - 1] : guess_us) + written_us;
     /* The small number: a call that seemed to take nothing must not ask for operations without end. */
     const double count = ROUND_US / (one_us + 0.05);
+    /* At 1 ms or more each: that a rank sleeps is seen after some 5 ms. */
+    if (strcmp(one->mode, "asleep") == 0) return bytes < (4 << 20) ? 3 * LEAST_OPERATIONS : LEAST_OPERATIONS;
     const int least = bytes < (1 << 20) ? LEAST_OPERATIONS : LEAST_LARGE_OPERATIONS;
     return count < least ? least : count > MOST_OPERATIONS ? MOST_OPERATIONS : (int)count;
 }
 
-/* One round of a contender; the one that computes comes after the blocking calls on the same memory. */
+/* How long a way computes, or sleeps, between posting and waiting: twice the blocking call of this round, which is enough to hide
+ * all of it, and of the same moment. */
+static double pause_of(const sitting *bench, int index, int round) {
+    const char *mode = bench->contenders[index].mode;
+    const bool sleeps = strcmp(mode, "asleep") == 0;
+    if (!sleeps && strcmp(mode, "overlap") != 0) return 0;
+    const double twice_us = 2 * bench->contenders[index / WAYS_OF_MEMORY * WAYS_OF_MEMORY].rounds_us[round];
+    /* Asleep so long that who is asleep is told from who waits a little. */
+    const double least_us = sleeps ? 1000 : 20;
+    return twice_us > least_us ? twice_us : least_us;
+}
+
+/* One round of a contender; those that overlap come after the blocking calls on the same memory. */
 static void run_round(sitting *bench, int index, int round, size_t bytes, bool is_fresh) {
     contender *one = &bench->contenders[index];
-    /* It computes for as long as twice the blocking call of this round: enough to hide all of it, and of the same
-     * moment. */
-    const bool overlaps = strcmp(one->mode, "overlap") == 0;
-    const double blocking_us = overlaps ? bench->contenders[index - OVERLAP].rounds_us[round] : 0;
-    const double compute_us = !overlaps ? 0 : blocking_us > 10 ? 2 * blocking_us : 20;
+    const double pause_us = pause_of(bench, index, round);
     bench_job_round measured = {.way = one->way,
                                 .bytes = bytes,
                                 .is_fresh = is_fresh,
                                 .operations = operations_for(one, round, bytes, is_fresh),
-                                .compute_us = compute_us};
+                                .pause_us = pause_us};
     one->rounds_us[round] = 0;
     /* The prototype has slots of that size, and loses long before. */
     if (index == ONE_PHASE && bytes > BENCH_ONE_PHASE_BYTES) return;
     /* The yardstick only spins, and computing takes a processor: where ranks share them, neither says anything. */
-    if (bench->shares_processors && (index == IN_PLACE || index == ONE_PHASE || overlaps)) return;
+    if (bench->shares_processors && (index == IN_PLACE || index == ONE_PHASE || pause_us > 0)) return;
     if (!bench_job_run(one->job, &measured)) return;
     /* A clock's step at the least, so that it is a value. */
-    const double us = measured.median_us - compute_us, best_us = measured.best_us - compute_us;
+    const double us = measured.median_us - pause_us, best_us = measured.best_us - pause_us;
     one->rounds_us[round] = us > 0.001 ? us : 0.001;
     if (best_us < one->best_us) one->best_us = best_us;
 }
@@ -182,8 +198,8 @@ static void write_ratios(const sitting *bench, int index, char *text, size_t byt
     text[0] = '\0';
     if (one->job != &bench->jobs[0] || index >= IN_PLACE) return;
     add_ratio(bench, one, find_reachable(bench), "reachable", text, bytes);
-    /* Ways come in threes: blocking, asynchronous, overlapped. */
-    if (index % 3) add_ratio(bench, one, &bench->contenders[index / 3 * 3], "blocking", text, bytes);
+    if (index % WAYS_OF_MEMORY)
+        add_ratio(bench, one, &bench->contenders[index / WAYS_OF_MEMORY * WAYS_OF_MEMORY], "blocking", text, bytes);
     for (int i = LIBRARY_WAYS; i < bench->contender_count; i++) {
         char name[96];
         snprintf(name, sizeof name, "%s %s", bench->contenders[i].impl, bench->contenders[i].job->version);

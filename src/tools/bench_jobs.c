@@ -191,7 +191,7 @@ bool bench_job_run(bench_job *job, bench_job_round *round) {
     if (!job->is_ready) return false;
     /* An order is a line of text: peers are programs of other languages, too (bench/round.h). */
     const int length = snprintf(line, sizeof line, "%s %zu %d %d %.3f\n", round->way, round->bytes, round->is_fresh,
-                                round->operations, round->compute_us);
+                                round->operations, round->pause_us);
     for (int rank = 0; rank < job->ranks; rank++) /* A line is far shorter than what a pipe takes at once. */
         if (write(job->orders[rank], line, (size_t)length) != length) job->is_ready = false;
     if (job->is_ready && read_answers(job, line, sizeof line, ROUND_NS) &&

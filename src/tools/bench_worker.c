@@ -4,12 +4,14 @@
  *   group, ordinary      a blocking call, on memory of the group and on memory of malloc
  *   ...-async            posted, and waited for at once
  *   ...-overlap          posted, then computed for a while without a call, then waited for; the computing is taken off
+ *   ...-asleep           the same, but asleep instead of computing
  *   in-place, one-phase  the two yardsticks */
 #include "tools/bench.h"
 
 #include "../bench/round.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/wait.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +44,15 @@ static void compute(double turns) {
     seen = value;
 }
 
+#define EARLY_NS 100000
+
+/* Until that moment, which a sleep alone would miss: the rest it looks at the clock. */
+static void sleep_for(double pause_us) {
+    const int64_t end_ns = bench_now_ns() + (int64_t)(pause_us * 1000);
+    ls_sleep_until(end_ns - EARLY_NS);
+    while (bench_now_ns() < end_ns) {}
+}
+
 /* How many turns a microsecond takes where nothing disturbs. The most of twenty: whatever disturbs makes it fewer,
  * nothing makes it more. */
 static double measure_turns(void) {
@@ -71,7 +82,10 @@ static int call(void *context, const bench_order *order, float *data) {
     ls_work *work = NULL;
     ls_status status = ls_group_all_reduce(bench->group, data, count, LS_F32, LS_SUM, &work);
     /* Without a call of the library: what goes on meanwhile, others do. */
-    if (order->compute_us > 0) compute(order->compute_us * bench->turns_per_us);
+    if (strstr(order->way, "-asleep"))
+        sleep_for(order->pause_us);
+    else if (order->pause_us > 0)
+        compute(order->pause_us * bench->turns_per_us);
     if (status == LS_OK) status = ls_work_wait(work, 0);
     ls_work_close(&work);
     return status;

@@ -21,14 +21,14 @@ grep -q "left out: the ranks that $work/peers/broken/start starts did not come u
     fail "nothing is said of a peer that does not come up"
 
 object='^{"bench":"all-reduce","impl":"[a-z-]*","version":"[0-9.]*","ranks":2,"bytes":[0-9]*,'
-object=$object'"memory":"\(group\|ordinary\)","mode":"\(blocking\|async\|overlap\)","pattern":"\(fresh\|repeat\)",'
+object=$object'"memory":"\(group\|ordinary\)","mode":"\(blocking\|async\|overlap\|asleep\)","pattern":"\(fresh\|repeat\)",'
 object=$object'"median_us":[0-9.]*,"best_us":[0-9.-]*,"ratios":{\("[a-z0-9 .-]*":[0-9.]*,\{0,1\}\)*}}$'
 grep -v "$object" "$work/lines" && fail "not as promised"
 
 for bytes in 4 64 256 1024 4096 16384; do
     for pattern in fresh repeat; do
         for memory in group ordinary; do
-            for mode in blocking async overlap; do
+            for mode in blocking async overlap asleep; do
                 grep "lockstep-shm\".*\"bytes\":$bytes,\"memory\":\"$memory\",\"mode\":\"$mode\",\"pattern\":\"$pattern" \
                     "$work/lines" | grep -q '"ratios":{"reachable":' || fail "missing: $bytes $memory $mode $pattern"
             done
