@@ -51,7 +51,8 @@ void tcp_cards_sweep(const backend_place *place, int rounds);
 void tcp_cards_forget_failure(const backend_place *place);
 
 /* Between two waits: fails when another rank has withdrawn, or when the store knows that one is gone. The same before a rank is
- * said to have died, with time for a busy store to answer: what a rank says before it ends names another. And when time is up; `missing` completes that sentence: "rank 2, rank 5". */
+ * said to have died, with time for a busy store to answer: what a rank says before it ends names another. And when time is up;
+ * `missing` completes that sentence: "rank 2, rank 5". */
 ls_status tcp_cards_look_around(const backend_place *place);
 ls_status tcp_cards_hear_last_word(const backend_place *place);
 ls_status tcp_cards_time_is_up(const backend_place *place, const char *missing);
